@@ -1,0 +1,62 @@
+"""Every error that a user can meet, with the exit code it ends the program with.
+
+BenchError                what and where, plus a hint that says what to do next
+  RequestRefused     2    refused before anything was started
+  ResultsUnreadable  2    a result file that cannot be used at all
+  NoUsableResults    1    readable results, but nothing in them to compare
+  TorchUnavailable   1    torch cannot be imported
+  RunFailed          1    a worker process failed; `cause` names the rank
+  Interrupted    128+n    signal n ended the program
+"""
+
+from __future__ import annotations
+
+import signal
+
+
+class BenchError(Exception):
+    """An error that is the user's to mend: one line that says what, a hint that says what next."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class RequestRefused(BenchError):
+    """The request is impossible or contradictory; nothing was started."""
+
+    exit_code = 2
+
+
+class ResultsUnreadable(BenchError):
+    """A result file is missing, or cannot be read as one."""
+
+    exit_code = 2
+
+
+class NoUsableResults(BenchError):
+    """The result files are readable and hold no run that succeeded."""
+
+
+class TorchUnavailable(BenchError):
+    """Torch (or torchvision) cannot be imported."""
+
+
+class RunFailed(BenchError):
+    """A run ended without a measurement. `details` holds the failing rank's own traceback."""
+
+    def __init__(self, message: str, hint: str = "", details: str = "") -> None:
+        super().__init__(message, hint)
+        self.details = details
+
+
+class Interrupted(BenchError):
+    """A signal asked the program to end."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(f"interrupted by {signal.Signals(signum).name}")
+        self.signum = signum
+        self.exit_code = 128 + signum

@@ -1,0 +1,67 @@
+"""How numbers look on a screen. An unknown value is a hyphen, never 0.
+
+Nothing here is read back by a program: CSV and JSON carry the unrounded values.
+"""
+
+from __future__ import annotations
+
+UNKNOWN = "-"
+
+
+def format_rate(samples_per_s: float | None) -> str:
+    """Samples per second with four significant digits, without an exponent: `1234`, `12.34`."""
+    return UNKNOWN if samples_per_s is None else _significant(samples_per_s, 4)
+
+
+def format_ratio(ratio: float | None) -> str:
+    """A ratio of two throughputs with three decimals: `1.234`."""
+    return UNKNOWN if ratio is None else f"{ratio:.3f}"
+
+
+def format_interval(interval: tuple[float, float] | None) -> str:
+    """A confidence interval of a ratio: `1.201..1.267`."""
+    if interval is None:
+        return UNKNOWN
+    low, high = interval
+    return f"{low:.3f}..{high:.3f}"
+
+
+def format_percent(share: float | None) -> str:
+    """A share of one as a percentage: 0.123 is `12.3 %`."""
+    return UNKNOWN if share is None else f"{share * 100:.1f} %"
+
+
+def format_milliseconds(seconds: float | None) -> str:
+    """A duration given in seconds, shown in milliseconds with four significant digits."""
+    return UNKNOWN if seconds is None else _significant(seconds * 1e3, 4)
+
+
+def format_duration(seconds: float | None) -> str:
+    """A duration for people: `45 s`, `2 min 05 s`, `1 h 02 min`."""
+    if seconds is None:
+        return UNKNOWN
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def format_gibibytes(num_bytes: int | None) -> str:
+    """Bytes in GiB (1024-based) with two decimals: `12.34`."""
+    return UNKNOWN if num_bytes is None else f"{num_bytes / 2**30:.2f}"
+
+
+def format_count(count: int, noun: str) -> str:
+    """A count with its noun in the right number: `1 run`, `2 runs`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _significant(value: float, digits: int) -> str:
+    decimals = max(0, digits - 1 - _exponent(value))
+    return f"{value:.{decimals}f}"
+
+
+def _exponent(value: float) -> int:
+    return int(f"{value:e}".partition("e")[2]) if value else 0

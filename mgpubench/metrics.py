@@ -1,0 +1,85 @@
+"""The one definition of every figure. Pure functions, no I/O, no torch.
+
+Units are in the names. A figure that a run is too short for is None, never 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from mgpubench.config import RunConfig
+from mgpubench.records import Figures, RankRecord
+
+MIN_STEPS_FOR_P95 = 20
+MIN_STEPS_FOR_P99 = 100
+"""Below 1 / (1 - q) steps the quantile is the maximum under another name."""
+
+
+def slowest_rank(ranks: Sequence[RankRecord]) -> RankRecord:
+    """The rank with the longest window, whose clock decides.
+
+    The maximum and not the mean: in every step the all-reduce makes all ranks wait for the slowest.
+    """
+    return max(ranks, key=lambda rank: rank.window_s)
+
+
+def throughput_samples_per_s(samples: int, window_s: float) -> float:
+    """Samples of all devices over the window, divided by its length: a ratio of sums."""
+    return samples / window_s
+
+
+def throughput_per_device(throughput: float, num_devices: int) -> float:
+    """A device's share of the throughput, in samples/s. Devices and not processes: DP has one."""
+    return throughput / num_devices
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    """The q-quantile, 0 <= q <= 1, linear between order statistics (Hyndman and Fan, type 7)."""
+    ordered = sorted(values)
+    place = q * (len(ordered) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def measured_steps(values: Sequence[float], steps: int) -> Sequence[float]:
+    """The last `steps` values: the window without its warm-up."""
+    return values[len(values) - steps :]
+
+
+def data_wait_share(data_wait_s: float | None, window_s: float | None) -> float | None:
+    """The part of the window that the deciding rank spent waiting for data, 0 to 1."""
+    if data_wait_s is None or window_s is None:
+        return None
+    return data_wait_s / window_s
+
+
+def scaling_efficiency(speedup: float, num_devices: int) -> float:
+    """Speed-up over one device divided by the number of devices; 1 is perfect scaling."""
+    return speedup / num_devices
+
+
+def summarize(config: RunConfig, ranks: Sequence[RankRecord]) -> Figures:
+    """All figures of one finished run.
+
+    Samples and window are the whole job's; step times and data wait are the deciding rank's, since
+    the steps of N synchronous ranks are one process seen N times and must not be pooled.
+    """
+    deciding = slowest_rank(ranks)
+    times = measured_steps(deciding.step_times_s, config.steps)
+    samples = config.global_batch * config.steps
+    throughput = throughput_samples_per_s(samples, deciding.window_s)
+    memory = [peak for rank in ranks for peak in rank.peak_memory_bytes]
+    return Figures(
+        samples=samples,
+        window_s=deciding.window_s,
+        throughput_samples_per_s=throughput,
+        throughput_per_device_samples_per_s=throughput_per_device(throughput, config.num_devices),
+        step_time_median_s=quantile(times, 0.5),
+        step_time_p95_s=quantile(times, 0.95) if len(times) >= MIN_STEPS_FOR_P95 else None,
+        step_time_p99_s=quantile(times, 0.99) if len(times) >= MIN_STEPS_FOR_P99 else None,
+        step_time_max_s=max(times),
+        data_wait_s=math.fsum(measured_steps(deciding.data_waits_s, config.steps)),
+        peak_memory_bytes=";".join(map(str, memory)),
+    )

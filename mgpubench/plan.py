@@ -1,0 +1,264 @@
+"""From a request and a machine to the list of runs, in the order in which they are made.
+
+Order is part of the method: one round is one run of every configuration, and over the rounds every
+configuration takes every position about equally often, so that drift (heat, clocks, other users)
+falls on all of them alike (Barrett et al., OOPSLA 2017).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from mgpubench.config import (
+    MODES,
+    SMOKE,
+    STANDARD,
+    DeviceType,
+    EffectiveMode,
+    Machine,
+    Mode,
+    Preset,
+    Request,
+    RunConfig,
+    check_divisible,
+    default_image_size,
+)
+from mgpubench.errors import RequestRefused
+
+DEFAULT_CPU_DEVICES = 2
+MAX_DEFAULT_WORKERS = 4
+"""Loader workers a device: the tutorial's four, where the cores allow it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """The runs of one session in their order, and what the user should know about them."""
+
+    runs: tuple[RunConfig, ...]
+    notices: tuple[str, ...]
+
+
+def make_plan(request: Request, machine: Machine) -> Plan:
+    """Join a request with the machine it meets.
+
+    Raises:
+        RequestRefused: if this machine cannot do what was asked for.
+    """
+    draft = _Draft(request, machine, _choose_device(request, machine))
+    _check_precision(request, draft)
+    notices = []
+    if draft.fell_back_to_cpu:
+        notices.append(
+            f"no usable GPU ({machine.cuda_reason}{_visible(machine)}): running on the CPU, with "
+            "the --smoke values for every option not given"
+        )
+    for count in draft.counts:
+        check_divisible(request.global_batch, count)
+    configurations = [
+        _configure(draft, mode, count) for mode, count in _combinations(draft, notices)
+    ]
+    if not configurations:
+        raise RequestRefused("nothing to run: dp was left out and no other mode was asked for")
+    rounds = request.rounds or draft.preset.rounds
+    order = draw_order(len(configurations), rounds, random.Random(request.seed))
+    runs = tuple(
+        replace(configurations[index], round=1 + i // len(configurations), position=1 + i)
+        for i, index in enumerate(order)
+    )
+    return Plan(runs=runs, notices=tuple(notices))
+
+
+def draw_order(num_configurations: int, rounds: int, rng: random.Random) -> list[int]:
+    """Indices of configurations, round after round, balanced over positions.
+
+    Every block of `num_configurations` rounds is a Latin square with rows, columns and symbols
+    shuffled: in each block each configuration takes each position exactly once.
+    """
+    order: list[int] = []
+    everything = range(num_configurations)
+    for start in range(0, rounds, num_configurations):
+        symbols = rng.sample(everything, num_configurations)
+        columns = rng.sample(everything, num_configurations)
+        rows = rng.sample(everything, num_configurations)
+        for row in rows[: rounds - start]:
+            order += [symbols[(row + column) % num_configurations] for column in columns]
+    return order
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A request on the devices it will use, before modes and device counts are combined."""
+
+    request: Request
+    machine: Machine
+    device_type: DeviceType
+
+    @property
+    def fell_back_to_cpu(self) -> bool:
+        return self.device_type == "cpu" and not self.request.wants_cpu
+
+    @property
+    def preset(self) -> Preset:
+        return SMOKE if self.request.smoke or self.fell_back_to_cpu else STANDARD
+
+    @property
+    def num_visible(self) -> int:
+        return len({gpu.uuid for gpu in self.machine.gpus})
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Device counts of dp and ddp."""
+        if self.device_type == "cpu":
+            return self.request.gpus or (DEFAULT_CPU_DEVICES,)
+        return self.request.gpus or (self.num_visible,)
+
+
+def _choose_device(request: Request, machine: Machine) -> DeviceType:
+    if request.wants_cpu:
+        return "cpu"
+    if machine.gpus:
+        _check_count(request, machine)
+        return "cuda"
+    if request.device == "cuda" or request.gpus is not None or request.oversubscribe:
+        asked = f"--gpus {_join(request.gpus)}" if request.gpus else "--device cuda"
+        raise RequestRefused(
+            f"{asked} needs GPUs and 0 are usable: {machine.cuda_reason}{_visible(machine)}",
+            "Add --device cpu to try the tool on CPU replicas, or --smoke for a quick check.",
+        )
+    return "cpu"
+
+
+def _check_count(request: Request, machine: Machine) -> None:
+    visible = len({gpu.uuid for gpu in machine.gpus})
+    if request.gpus is None or request.oversubscribe or max(request.gpus) <= visible:
+        return
+    raise RequestRefused(
+        f"--gpus {_join(request.gpus)} needs {max(request.gpus)} GPUs and {visible} "
+        f"{'is' if visible == 1 else 'are'} usable{_visible(machine)}",
+        "Ask for fewer, make more visible with CUDA_VISIBLE_DEVICES, or add --device cpu.",
+    )
+
+
+def _check_precision(request: Request, draft: _Draft) -> None:
+    if request.precision == "tf32" and not _has_tf32(draft):
+        devices = ", ".join(gpu.name for gpu in draft.machine.gpus) or "the CPU"
+        raise RequestRefused(
+            f"--precision tf32 needs GPUs of compute capability 8.0 or higher, not {devices}",
+            "Use --precision fp32, or leave the option out.",
+        )
+
+
+def _has_tf32(draft: _Draft) -> bool:
+    gpus = draft.machine.gpus
+    return draft.device_type == "cuda" and all(gpu.capability >= (8, 0) for gpu in gpus)
+
+
+def _combinations(draft: _Draft, notices: list[str]) -> Iterator[tuple[Mode, int]]:
+    modes = draft.request.modes or MODES
+    if "single" in modes:
+        yield "single", 1
+    for count in draft.counts:
+        if "dp" in modes and count == 1 and draft.request.modes is None:
+            notices.append(
+                "dp is left out on one device, where torch.nn.DataParallel just calls the "
+                "module; name it with --mode dp to run it all the same"
+            )
+        elif "dp" in modes:
+            if count == 1:
+                notices.append(
+                    "dp on one device is a bare pass-through to the module "
+                    "(effective_mode=passthrough): it measures nothing of DataParallel"
+                )
+            yield "dp", count
+        if "ddp" in modes:
+            yield "ddp", count
+
+
+def _configure(draft: _Draft, mode: Mode, count: int) -> RunConfig:
+    request, machine, preset = draft.request, draft.machine, draft.preset
+    model = request.model or preset.model
+    world_size = count if mode == "ddp" else 1
+    effective_mode = _effective_mode(draft, mode, count)
+    workers = _workers_per_device(draft)
+    on_cuda = draft.device_type == "cuda"
+    return RunConfig(
+        round=1,
+        position=1,
+        mode=mode,
+        effective_mode=effective_mode,
+        device_type=draft.device_type,
+        num_devices=count,
+        device_indices=tuple(i % draft.num_visible for i in range(count)) if on_cuda else (),
+        world_size=world_size,
+        backend=_backend(mode, effective_mode, draft.device_type),
+        model=model,
+        data=request.data,
+        image_size=request.image_size or preset.image_size or default_image_size(model),
+        precision=request.precision or ("tf32" if _has_tf32(draft) else "fp32"),
+        channels_last=False,
+        compiled=False,
+        scaling=request.scaling,
+        batch_per_device=_batch_per_device(draft, count),
+        workers_per_device=workers,
+        workers_per_rank=workers * _loader_shares(draft, mode, count),
+        threads_per_rank=machine.omp_num_threads or max(1, machine.usable_cores // world_size),
+        options=(),
+        warmup_steps=preset.warmup_steps if request.warmup_steps is None else request.warmup_steps,
+        steps=request.steps or preset.steps,
+        seed=request.seed or 0,
+        timeout_s=request.timeout_s,
+    )
+
+
+def _batch_per_device(draft: _Draft, count: int) -> int:
+    if draft.request.global_batch is not None:
+        return draft.request.global_batch // count
+    return draft.request.batch_per_gpu or draft.preset.batch_per_gpu
+
+
+def _workers_per_device(draft: _Draft) -> int:
+    if draft.request.workers_per_gpu is not None:
+        return draft.request.workers_per_gpu
+    return max(1, min(MAX_DEFAULT_WORKERS, draft.machine.usable_cores // max(draft.counts)))
+
+
+def _loader_shares(draft: _Draft, mode: Mode, count: int) -> int:
+    """How many devices' loader workers one process of this mode starts.
+
+    Single has one device's share in weak scaling, where it takes one device's batch, and the
+    total of the largest count in strong scaling, where it takes the whole global batch.
+    """
+    if mode == "ddp":
+        return 1
+    if mode == "dp":
+        return count
+    return max(draft.counts) if draft.request.scaling == "strong" else 1
+
+
+def _effective_mode(draft: _Draft, mode: Mode, count: int) -> EffectiveMode:
+    if mode == "dp" and count == 1:
+        return "passthrough"
+    if mode == "dp" and draft.device_type == "cpu":
+        return "cpu-replicas"
+    if draft.device_type == "cuda" and count > draft.num_visible:
+        return "oversubscribed"
+    return mode
+
+
+def _backend(mode: Mode, effective_mode: EffectiveMode, device_type: DeviceType) -> str:
+    if mode != "ddp":
+        return ""
+    # NCCL refuses two ranks on one GPU.
+    return "nccl" if device_type == "cuda" and effective_mode != "oversubscribed" else "gloo"
+
+
+def _visible(machine: Machine) -> str:
+    if machine.cuda_visible_devices is None:
+        return ""
+    return f"; CUDA_VISIBLE_DEVICES={machine.cuda_visible_devices}"
+
+
+def _join(counts: tuple[int, ...]) -> str:
+    return ",".join(map(str, counts))

@@ -1,0 +1,142 @@
+"""What comes out: one rank's raw record, the figures of a run, and the row of runs.csv."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+SCHEMA_VERSION = 1
+
+Status = Literal["ok", "failed", "interrupted"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankRecord:
+    """What one process measured. Steps are listed warm-up first, then the window."""
+
+    rank: int
+    samples_per_step: int
+    """Samples that this rank takes in one step."""
+    step_times_s: list[float]
+    data_waits_s: list[float]
+    """Time in `next(loader)`, a part of the step time."""
+    window_s: float
+    """The measured steps, first mark to last mark, on this rank's step clock."""
+    host_window_s: float
+    """The same by the host's clock, from the first mark to after the closing synchronisation."""
+    peak_memory_bytes: list[int]
+    """One value for each device of this rank; empty on a CPU."""
+    final_loss: float
+    """Loss of the last step, read after the window."""
+    first_step_at_s: float
+    """`time.monotonic()` at the end of the first step."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelFacts:
+    """What the preflight learned about a model."""
+
+    num_parameters: int
+    parameter_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figures:
+    """The figures of one run, as `metrics` defines them; None where unknown."""
+
+    samples: int | None = None
+    window_s: float | None = None
+    throughput_samples_per_s: float | None = None
+    throughput_per_device_samples_per_s: float | None = None
+    step_time_median_s: float | None = None
+    step_time_p95_s: float | None = None
+    step_time_p99_s: float | None = None
+    step_time_max_s: float | None = None
+    data_wait_s: float | None = None
+    peak_memory_bytes: str = ""
+    """One value a device, joined by `;`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepRecord:
+    """One row of steps.csv."""
+
+    run_id: str
+    rank: int
+    step: int
+    phase: Literal["warmup", "measured"]
+    step_time_s: float
+    data_wait_s: float
+    samples: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRecord:
+    """One row of runs.csv: one run. The fields are the columns, in their order.
+
+    Header, writer and reader all come from this list. A failed run has its identity and no
+    figures. Text that is unknown is empty; a number that is unknown is None.
+    """
+
+    schema_version: int
+    run_id: str = ""
+    session_id: str = ""
+    round: int | None = None
+    position: int | None = None
+    started_at: str = ""
+    status: str
+    error: str = ""
+    mode: str
+    effective_mode: str = ""
+    device_type: str = ""
+    num_devices: int
+    world_size: int | None = None
+    num_nodes: int | None = None
+    backend: str = ""
+    model: str = ""
+    num_parameters: int | None = None
+    parameter_bytes: int | None = None
+    data: str = ""
+    dataset_samples: int | None = None
+    image_size: int | None = None
+    precision: str = ""
+    channels_last: bool | None = None
+    compiled: bool | None = None
+    scaling: str = ""
+    batch_per_device: int | None = None
+    global_batch: int | None = None
+    workers_per_device: int | None = None
+    threads_per_rank: int | None = None
+    options: str = ""
+    warmup_steps: int | None = None
+    steps: int | None = None
+    samples: int | None = None
+    window_s: float | None = None
+    throughput_samples_per_s: float | None = None
+    throughput_per_device_samples_per_s: float | None = None
+    step_time_median_s: float | None = None
+    step_time_p95_s: float | None = None
+    step_time_p99_s: float | None = None
+    step_time_max_s: float | None = None
+    data_wait_s: float | None = None
+    peak_memory_bytes: str = ""
+    seed: int | None = None
+    device_names: str = ""
+    machine: str = ""
+    torch_version: str = ""
+    cuda_version: str = ""
+    nccl_version: str = ""
+    driver_version: str = ""
+    python_version: str = ""
+    mgpubench_version: str = ""
+    findings: str = ""
+
+    @property
+    def is_ok(self) -> bool:
+        """True where the run has figures that may be compared."""
+        return self.status == "ok"
+
+    @property
+    def finding_codes(self) -> tuple[str, ...]:
+        """The codes in `findings`."""
+        return tuple(code for code in self.findings.split(";") if code)
