@@ -22,14 +22,14 @@ class RankRecord:
     """Time in `next(loader)`, a part of the step time."""
     window_s: float
     """The measured steps, first mark to last mark, on this rank's step clock."""
-    host_window_s: float
-    """The same by the host's clock, from the first mark to after the closing synchronisation."""
+    clock_span_s: float
+    """Lead-in and window together, by the step clock."""
+    host_span_s: float
+    """The same by the host's clock; both ends are synchronised, so the two must agree."""
     peak_memory_bytes: list[int]
     """One value for each device of this rank; empty on a CPU."""
     final_loss: float
     """Loss of the last step, read after the window."""
-    first_step_at_s: float
-    """`time.monotonic()` at the end of the first step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,56 @@
+"""The command line. Modules here import only Click until their options have been checked."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import click
+
+from mgpubench import __version__
+from mgpubench.cli.compare import compare
+from mgpubench.cli.options import is_verbose
+from mgpubench.cli.run import run
+from mgpubench.errors import BenchError
+
+EXIT_AFTER_SIGINT = 130
+
+
+class ErrorGroup(click.Group):
+    """A group in which an error of the user's is one line and a hint, with its own exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was named."""
+        try:
+            return super().invoke(ctx)
+        except BenchError as error:
+            if is_verbose(ctx):
+                traceback.print_exception(error)
+                click.echo(getattr(error, "details", ""), err=True)
+            click.echo(f"error: {error.message}", err=True)
+            if error.hint:
+                click.echo(f"hint: {error.hint}", err=True)
+            return ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            click.echo("error: interrupted by SIGINT", err=True)
+            return ctx.exit(EXIT_AFTER_SIGINT)
+
+
+@click.group(cls=ErrorGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, package_name="mgpubench")
+def cli() -> None:
+    """Measure whether DataParallel or DistributedDataParallel trains faster on your GPUs.
+
+    \b
+    mgpubench run        train in each mode and write the results
+    mgpubench compare    print who is faster, by how much, and whether it is real
+    """
+
+
+cli.add_command(run)
+cli.add_command(compare)
+
+
+def main() -> None:
+    """The entry point of the `mgpubench` command."""
+    cli()

@@ -1,0 +1,111 @@
+"""`mgpubench compare`: read results, judge them, print the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from mgpubench.compare import Row
+    from mgpubench.config import Mode
+    from mgpubench.records import RunRecord
+
+DEFAULT_ROOT = Path("results")
+
+
+def check_margin(context: click.Context, parameter: click.Parameter, percent: float) -> float:
+    """Refuse a margin that is no percentage; written so that NaN is refused too."""
+    if not 0 < percent < 100:
+        raise click.BadParameter(f"{percent:g} is not above 0 and below 100.", context, parameter)
+    return percent
+
+
+@click.command(short_help="Is one mode faster than another?")
+@click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
+@click.option(
+    "--baseline",
+    type=click.Choice(["single", "dp", "ddp"]),
+    help="Mode to divide by; single where there is one, else dp.",
+)
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["table", "markdown", "csv", "json"]),
+    default="table",
+    show_default=True,
+    help="How to print the results on stdout.",
+)
+@click.option(
+    "--margin",
+    "margin_percent",
+    type=float,
+    default=2.0,
+    show_default=True,
+    callback=check_margin,
+    help="Difference in percent that counts: below it modes are equivalent.",
+)
+def compare(
+    paths: tuple[Path, ...],
+    baseline: Mode | None,
+    output_format: str,
+    margin_percent: float,
+) -> None:
+    """Compare the throughput of single, dp and ddp where they did equal work.
+
+    PATH is a session folder, a folder of sessions or a runs.csv. Without any, the newest session
+    under results is taken.
+    """
+    from mgpubench.compare import compare as compare_runs
+
+    rows = compare_runs(_read(paths), baseline, margin_percent / 100)
+    _print(rows, output_format)
+
+
+def _read(paths: Sequence[Path]) -> list[RunRecord]:
+    from mgpubench.errors import NoUsableResults
+    from mgpubench.reader import newest_session, read_sessions
+
+    if not paths:
+        folder, left_out = newest_session(DEFAULT_ROOT)
+        paths = [folder]
+        click.echo(f"comparing {folder}, the newest session; {_others(left_out)}", err=True)
+    reading = read_sessions(paths)
+    for warning in reading.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    if not any(record.is_ok for record in reading.records):
+        names = ", ".join(map(str, paths))
+        raise NoUsableResults(
+            f"no results in {names}: {len(reading.records)} runs, and none that succeeded",
+            "See the column `error` in runs.csv for the reason.",
+        )
+    return reading.records
+
+
+def _others(count: int) -> str:
+    if not count:
+        return "there is no other"
+    return f"{count} more left out (all of them: mgpubench compare {DEFAULT_ROOT})"
+
+
+def _print(rows: Sequence[Row], output_format: str) -> None:
+    if output_format == "table":
+        from rich.console import Console
+
+        from mgpubench.report import print_comparison
+
+        print_comparison(rows, Console())
+    elif output_format == "markdown":
+        from mgpubench.report import comparison_markdown
+
+        click.echo(comparison_markdown(rows), nl=False)
+    elif output_format == "csv":
+        from mgpubench.export import to_csv
+
+        click.echo(to_csv(rows), nl=False)
+    else:
+        from mgpubench.export import to_json
+
+        click.echo(to_json(rows))

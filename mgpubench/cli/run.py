@@ -1,0 +1,125 @@
+"""`mgpubench run`: train in each mode, and write the results."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from typing import Any
+
+import click
+
+from mgpubench import host
+from mgpubench.cli.options import CountList, ModeList, verbose_option
+from mgpubench.config import DEVICE_CHOICES, PRECISIONS, SMOKE, STANDARD, Request
+from mgpubench.errors import BenchError
+
+MODE_HELP = "Comma list of single,dp,ddp, or all.  [default: all]"
+GPUS_HELP = "Comma list of numbers of GPUs (counts, not indices).  [default: all visible]"
+DEVICE_HELP = "Where to run; auto takes CUDA if usable, else the CPU.  [default: auto]"
+MODEL_HELP = f"Model by name: tiny-cnn, mlp, or a torchvision ResNet.  [default: {STANDARD.model}]"
+BATCH_HELP = f"Samples each GPU takes a step: weak scaling.  [default: {STANDARD.batch_per_gpu}]"
+GLOBAL_BATCH_HELP = "Samples all GPUs together take a step: strong scaling."
+DATA_HELP = (
+    "synthetic (made on the device), synthetic-host (in pinned host memory, copied each step), or "
+    "a folder of images with one folder a class."
+)
+PRECISION_HELP = (
+    "[default: tf32 on GPUs of compute capability 8.0 and up, else fp32, which is without TF32]"
+)
+WORKERS_HELP = "Loader workers for each device.  [default: up to 4, as the cores allow]"
+SEED_HELP = "Seed of weights and data, and, if given, of the order of the runs.  [default: 0]"
+SMOKE_HELP = (
+    "Quick check for CI and laptops: CPU unless --device says otherwise, 2 devices, "
+    f"{SMOKE.model}, {SMOKE.batch_per_gpu} per device, image {SMOKE.image_size}, "
+    f"{SMOKE.warmup_steps} + {SMOKE.steps} steps, {SMOKE.rounds} round. Options given beside it win."
+)
+OVERSUBSCRIBE_HELP = "Allow several replicas on one GPU: tests the code, measures nothing."
+
+
+@click.command()
+@click.option("--mode", "-m", "modes", type=ModeList(), help=MODE_HELP)
+@click.option("--gpus", "-g", type=CountList(), help=GPUS_HELP)
+@click.option("--device", type=click.Choice(DEVICE_CHOICES), help=DEVICE_HELP)
+@click.option("--model", help=MODEL_HELP)
+@click.option("--batch-per-gpu", "-b", type=int, help=BATCH_HELP)
+@click.option("--global-batch", type=int, help=GLOBAL_BATCH_HELP)
+@click.option("--data", default="synthetic", show_default=True, help=DATA_HELP)
+@click.option("--image-size", type=int, help="Height and width.  [default: the model's own]")
+@click.option("--precision", type=click.Choice(PRECISIONS), help=PRECISION_HELP)
+@click.option("--workers-per-gpu", type=int, help=WORKERS_HELP)
+@click.option(
+    "--warmup-steps",
+    type=int,
+    help=f"Steps run and kept, but in no figure.  [default: {STANDARD.warmup_steps}]",
+)
+@click.option("--steps", type=int, help=f"Measured steps of a run.  [default: {STANDARD.steps}]")
+@click.option(
+    "--rounds", type=int, help=f"Runs of every configuration.  [default: {STANDARD.rounds}]"
+)
+@click.option("--seed", type=click.IntRange(min=0), help=SEED_HELP)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=float,
+    default=1800.0,
+    show_default=True,
+    help="Seconds that one run may take.",
+)
+@click.option("--out", default="results", show_default=True, help="Folder for session folders.")
+@click.option("--smoke", is_flag=True, help=SMOKE_HELP)
+@click.option("--oversubscribe", is_flag=True, help=OVERSUBSCRIBE_HELP)
+@click.option("--dry-run", is_flag=True, help="Print the plan and stop; touch no device.")
+@verbose_option
+@click.pass_context
+def run(ctx: click.Context, /, dry_run: bool, **given: Any) -> None:
+    """Train the same work in each mode and write the figures to a new session folder.
+
+    \b
+    mgpubench run                                all GPUs, all modes, ResNet-50
+    mgpubench run --mode ddp --gpus 8            one mode on eight GPUs
+    mgpubench run --data photos/train -b 128     real images
+    mgpubench run --smoke                        does it work? (CPU, seconds)
+    """
+    request = Request(**given)
+    host.refuse_foreign_launcher(os.environ)
+    if dry_run:
+        show_plan(request)
+    else:
+        ctx.exit(perform(request))
+
+
+def show_plan(request: Request) -> None:
+    """Print what would be run, in which order."""
+    from mgpubench.launch.signals import StopSignal
+    from mgpubench.session import plan_session
+    from mgpubench.summary import print_plan
+
+    with StopSignal().installed() as stop:
+        plan = plan_session(request, stop)
+    for notice in plan.notices:
+        click.echo(f"note: {notice}", err=True)
+    print_plan(plan)
+
+
+def perform(request: Request) -> int:
+    """Run the session, print its tables, and give the exit code."""
+    from mgpubench.launch.signals import StopSignal
+    from mgpubench.progress import SessionDisplay
+    from mgpubench.session import run_session
+    from mgpubench.summary import print_summary
+
+    display = SessionDisplay()
+    with StopSignal().installed() as stop:
+        try:
+            outcome = run_session(request, sys.argv[1:], display, stop)
+        finally:
+            display.close()
+    failed = [record for record in outcome.records if not record.is_ok]
+    if len(failed) < len(outcome.records):
+        print_summary(outcome.records)
+    if failed:
+        click.echo(f"error: {len(failed)} of {len(outcome.records)} runs failed", err=True)
+    click.echo(f"results: {outcome.folder}", err=True)
+    click.echo(f"compare: mgpubench compare {shlex.quote(str(outcome.folder))}", err=True)
+    return BenchError.exit_code if failed else 0

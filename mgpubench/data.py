@@ -1,0 +1,156 @@
+"""Batches for one process: synthetic on the device, synthetic in host memory, or a folder's images.
+
+Images are uint8 of shape (batch, 3, size, size) and labels int64 of shape (batch,), in every kind.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+from mgpubench.config import SYNTHETIC, SYNTHETIC_HOST, RunConfig
+from mgpubench.imagefolder import load_listing
+from mgpubench.models import NUM_CLASSES
+from mgpubench.share import Share
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from PIL.Image import Image
+
+Batch = tuple[Tensor, Tensor]
+
+SYNTHETIC_BATCHES = 4
+"""Different batches that are cycled, so that the model cannot learn one by heart."""
+
+PREFETCH_FACTOR = 2
+"""Batches that each loader worker keeps ready; torch's default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """An endless supply of batches."""
+
+    batches: Iterator[Batch]
+    num_classes: int
+    queue_length: int
+    """Batches that can be ready in advance, which a pause would leave unpaid for."""
+
+
+def open_feed(config: RunConfig, share: Share, listing: Path) -> Feed:
+    """The feed of one process. `listing` is read only for a folder of images."""
+    if config.data in (SYNTHETIC, SYNTHETIC_HOST):
+        return _synthetic_feed(config, share)
+    return _folder_feed(config, share, listing)
+
+
+def _synthetic_feed(config: RunConfig, share: Share) -> Feed:
+    batches = [_synthetic_batch(config, share, index) for index in range(SYNTHETIC_BATCHES)]
+    return Feed(itertools.cycle(batches), num_classes=NUM_CLASSES, queue_length=0)
+
+
+def _synthetic_batch(config: RunConfig, share: Share, index: int) -> Batch:
+    """Random images and labels: the same global batch whichever way the mode cuts it."""
+    shards = [_shard(config, device, index) for device in share.device_numbers]
+    images, labels = (torch.cat(parts) for parts in zip(*shards, strict=True))
+    if config.data == SYNTHETIC:
+        return images.to(share.device), labels.to(share.device)
+    if share.device.type == "cuda":
+        return images.pin_memory(), labels.pin_memory()
+    return images, labels
+
+
+def _shard(config: RunConfig, device_number: int, index: int) -> Batch:
+    seed = random.Random(f"{config.seed}/{device_number}/{index}").getrandbits(63)
+    generator = torch.Generator().manual_seed(seed)
+    shape = (config.batch_per_device, 3, config.image_size, config.image_size)
+    images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+    labels = torch.randint(0, NUM_CLASSES, shape[:1], generator=generator)
+    return images, labels
+
+
+def _folder_feed(config: RunConfig, share: Share, listing: Path) -> Feed:
+    classes, samples = load_listing(listing)
+    dataset = FolderDataset(samples, config.image_size)
+    sampler: DistributedSampler[Any] = DistributedSampler(
+        dataset,
+        num_replicas=config.world_size,
+        rank=share.rank,
+        shuffle=True,
+        seed=config.seed,
+        drop_last=True,  # the default pads by repetition, and would count images twice
+    )
+    workers = config.workers_per_rank
+    loader: DataLoader[Any] = DataLoader(
+        dataset,
+        batch_size=share.batch,
+        sampler=sampler,
+        num_workers=workers,
+        pin_memory=share.device.type == "cuda",
+        drop_last=True,
+        persistent_workers=workers > 0,
+        prefetch_factor=PREFETCH_FACTOR if workers else None,
+    )
+    return Feed(
+        _epochs(loader, sampler), num_classes=len(classes), queue_length=workers * PREFETCH_FACTOR
+    )
+
+
+def _epochs(loader: DataLoader[Any], sampler: DistributedSampler[Any]) -> Iterator[Batch]:
+    """Epoch after epoch, each in its own order, without end."""
+    for epoch in itertools.count():
+        sampler.set_epoch(epoch)
+        yield from loader
+
+
+class FolderDataset(Dataset[tuple[Tensor, int]]):
+    """Images of a folder: shorter side to size x 256 / 224, then a centre crop of size x size."""
+
+    def __init__(self, samples: list[tuple[str, int]], image_size: int) -> None:
+        self._samples = samples
+        self._transform = _make_transform(image_size)
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        """A uint8 image of shape (3, size, size), and its class number.
+
+        Raises:
+            RuntimeError: if the file cannot be read as an image; names the file.
+        """
+        path, label = self._samples[index]
+        return self._transform(_read_rgb(path)), label
+
+
+def _make_transform(image_size: int) -> Callable[[Image], Tensor]:
+    from torchvision import transforms
+
+    transform: Callable[[Image], Tensor] = transforms.Compose(
+        [
+            transforms.Resize(round(image_size * 256 / 224)),
+            transforms.CenterCrop(image_size),
+            transforms.PILToTensor(),
+        ]
+    )
+    return transform
+
+
+def _read_rgb(path: str) -> Image:
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            return image.convert("RGB")
+    # Pillow's decoders raise OSError, ValueError, SyntaxError and more, by format.
+    except Exception as error:
+        reason = "it is not an image" if "cannot identify" in str(error) else str(error)
+        raise RuntimeError(f"cannot read image {path}: {reason}") from error

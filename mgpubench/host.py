@@ -1,0 +1,115 @@
+"""Facts about this computer that need no torch: cores, CPU, environment, drivers."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from mgpubench.config import Gpu, Machine
+from mgpubench.errors import RequestRefused
+
+LAUNCHER_VARIABLES = re.compile(
+    r"(RANK|LOCAL_RANK|GROUP_RANK|ROLE_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_WORLD_SIZE"
+    r"|ROLE_WORLD_SIZE|ROLE_NAME|MASTER_\w+|TORCHELASTIC_\w+|SLURM_\w+)"
+)
+"""Variables by which launchers speak to their ranks. Left over from another job, they would make
+torch wait for a store that nobody serves, so workers drop them."""
+
+
+def usable_cores() -> int:
+    """CPU cores that this process may use: CPU affinity and the cgroup's quota both count."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    quota = _cgroup_quota_cores()
+    return max(1, min(cores, int(quota)) if quota is not None else cores)
+
+
+def _cgroup_quota_cores() -> float | None:
+    """Cores' worth of CPU time that the cgroup allows; None where there is no limit."""
+    try:
+        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()  # cgroup v2
+    except (OSError, ValueError):
+        return _cgroup_v1_quota_cores()
+    return None if limit == "max" else int(limit) / int(period)
+
+
+def _cgroup_v1_quota_cores() -> float | None:
+    folder = Path("/sys/fs/cgroup/cpu")
+    try:
+        limit = int((folder / "cpu.cfs_quota_us").read_text())
+        period = int((folder / "cpu.cfs_period_us").read_text())
+    except (OSError, ValueError):
+        return None
+    return None if limit <= 0 else limit / period
+
+
+def cpu_model() -> str:
+    """The CPU's name; empty where the system does not say."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor()
+    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return match.group(1).strip() if match else platform.processor()
+
+
+def driver_version() -> str:
+    """The NVIDIA driver's version; empty where nvidia-smi is missing or does not answer."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout.partition("\n")[0].strip()
+
+
+def omp_num_threads(environ: Mapping[str, str]) -> int | None:
+    """The user's OMP_NUM_THREADS; None where unset or not a positive number."""
+    first = environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(first) if first.isdecimal() and int(first) > 0 else None
+
+
+def assumed_machine(num_gpus: int) -> Machine:
+    """This computer with GPUs that nobody has looked at: enough to draw up a plan."""
+    gpus = [
+        Gpu(name="GPU", uuid=f"assumed-{index}", memory_bytes=0, capability=(8, 0))
+        for index in range(num_gpus)
+    ]
+    return Machine(
+        gpus=tuple(gpus),
+        cuda_reason="" if gpus else "torch sees no CUDA device",
+        cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+        cpu_model=cpu_model(),
+        usable_cores=usable_cores(),
+        omp_num_threads=omp_num_threads(os.environ),
+    )
+
+
+def loopback_interface() -> str:
+    """The name of the network interface that leads only to this machine."""
+    names = [name for _, name in socket.if_nameindex()]
+    return next((name for name in ("lo", "lo0") if name in names), "")
+
+
+def refuse_foreign_launcher(environ: Mapping[str, str]) -> None:
+    """Refuse to be started N times: we start the processes ourselves.
+
+    Raises:
+        RequestRefused: under torchrun, or as one of several tasks of srun.
+    """
+    if "TORCHELASTIC_RUN_ID" in environ:
+        raise RequestRefused(
+            "started under torchrun, which would run the whole benchmark once in every process",
+            "Start mgpubench on its own; it starts one process per GPU itself.",
+        )
+    tasks = environ.get("SLURM_STEP_NUM_TASKS", "")
+    if "SLURM_PROCID" in environ and tasks.isdecimal() and int(tasks) > 1:
+        raise RequestRefused(
+            f"started by srun as one of {tasks} tasks, each of which would run the whole benchmark",
+            "Use srun --ntasks=1 with all GPUs; mgpubench starts one process per GPU itself.",
+        )

@@ -1,0 +1,116 @@
+"""Listing an ImageFolder: one folder a class, images anywhere below it.
+
+The listing is made once, before any process is started, so that a bad folder is met at the door and
+all ranks see the same samples. Decoding is `data`'s work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from mgpubench.errors import RequestRefused
+
+IMAGE_EXTENSIONS = (
+    ".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp",
+)  # fmt: skip
+"""The endings that torchvision's ImageFolder accepts."""
+
+LAYOUT = "FOLDER/<class>/<image>.jpg, for example FOLDER/cat/1.jpg and FOLDER/dog/2.jpg"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageListing:
+    """The samples of an ImageFolder, in a fixed order."""
+
+    root: str
+    classes: tuple[str, ...]
+    samples: tuple[tuple[str, int], ...]
+    """Path and class number of each image."""
+    warnings: tuple[str, ...] = ()
+
+    def save(self, path: Path) -> None:
+        """Write the classes and samples for the workers to read."""
+        path.write_text(json.dumps({"classes": self.classes, "samples": self.samples}))
+
+
+def load_listing(path: Path) -> tuple[list[str], list[tuple[str, int]]]:
+    """Classes and samples as `ImageListing.save` wrote them."""
+    document = json.loads(path.read_text())
+    return document["classes"], [(image, label) for image, label in document["samples"]]
+
+
+def list_images(root: Path) -> ImageListing:
+    """List a folder's images, classes sorted by name as torchvision numbers them.
+
+    Hidden files and folders (`.cache`, `._1.jpg`) are neither images nor classes. A class without
+    images keeps its number. A linked folder is followed once, so a loop of links ends.
+
+    Raises:
+        RequestRefused: if `root` is no folder, has no class folder or no image.
+    """
+    if not root.is_dir():
+        problem = "is not a folder" if root.exists() else "does not exist"
+        raise RequestRefused(f"--data {root} {problem}", f"It takes an ImageFolder: {LAYOUT}.")
+    classes = sorted(entry.name for entry in _visible(root) if entry.is_dir())
+    if not classes:
+        raise RequestRefused(
+            f"--data {root} has no class folders in it",
+            f"An ImageFolder has one folder for each class: {LAYOUT}.",
+        )
+    samples: list[tuple[str, int]] = []
+    warnings = []
+    for label, name in enumerate(classes):
+        images = _images_below(root / name)
+        samples += [(image, label) for image in images]
+        if not images:
+            warnings.append(f"class folder {root / name} has no images; it keeps its number")
+    if not samples:
+        raise RequestRefused(
+            f"--data {root} has no images in its class folders",
+            f"Images are files that end in {' '.join(IMAGE_EXTENSIONS)}.",
+        )
+    return ImageListing(
+        root=str(root), classes=tuple(classes), samples=tuple(samples), warnings=tuple(warnings)
+    )
+
+
+def check_enough_images(num_images: int, global_batch: int, root: str) -> None:
+    """Refuse a folder that cannot fill one step, since the last, smaller batch is dropped.
+
+    Raises:
+        RequestRefused: naming the images found, the images needed and the folder.
+    """
+    if num_images < global_batch:
+        raise RequestRefused(
+            f"--data {root} has {num_images} images, and one step takes {global_batch}",
+            "Use a smaller batch, fewer devices or more images.",
+        )
+
+
+def _visible(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if not entry.name.startswith(".")]
+    except OSError as error:
+        raise RequestRefused(f"--data: cannot read {folder}: {error.strerror}") from error
+
+
+def _images_below(folder: Path) -> list[str]:
+    seen: set[str] = set()
+    found: list[str] = []
+    pending = [folder]
+    while pending:
+        current = pending.pop()
+        real = os.path.realpath(current)
+        if real in seen:
+            continue
+        seen.add(real)
+        for entry in _visible(current):
+            if entry.is_dir():
+                pending.append(Path(entry.path))
+            elif entry.name.lower().endswith(IMAGE_EXTENSIONS):
+                found.append(entry.path)
+    return sorted(found)

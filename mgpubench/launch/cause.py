@@ -1,0 +1,112 @@
+"""Why a run failed: the one cause among all that went wrong because of it."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mgpubench.errors import BenchError, RunFailed
+from mgpubench.launch.worker import Failure
+
+_PEER_TROUBLE = re.compile(
+    r"closed by peer|reset by peer|broken pipe|socket closed|peer closed|remote process exited"
+    r"|gloo/transport|ncclRemoteError|connection refused|Timed out waiting",
+    re.IGNORECASE,
+)
+"""What a healthy rank says when another one has gone."""
+
+_OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|cannot allocate memory", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How one worker ended of its own accord, before anyone ended it."""
+
+    rank: int
+    pid: int
+    exit_code: int
+    """Negative: minus the signal that killed it."""
+    failure: Failure | None
+    log: str
+    """The end of what the process printed."""
+
+
+def find_cause(exits: Sequence[Exit], label: str) -> BenchError:
+    """The error to show for a run whose workers ended like this.
+
+    A signal comes first, since the killed rank left no record and the others only its echo; then
+    an exit without a word; then the earliest error that is not about a peer.
+    """
+    for an_exit in exits:
+        if an_exit.exit_code < 0:
+            return _killed(an_exit, label)
+    for an_exit in exits:
+        if an_exit.failure is None:
+            return _silent(an_exit, label)
+    return _raised(_earliest(exits), label)
+
+
+def _earliest(exits: Sequence[Exit]) -> Exit:
+    def when(an_exit: Exit) -> tuple[bool, float]:
+        failure = an_exit.failure
+        if failure is None:
+            return True, float("inf")
+        return bool(_PEER_TROUBLE.search(failure.message)), failure.at_s
+
+    return min(exits, key=when)
+
+
+def _killed(an_exit: Exit, label: str) -> RunFailed:
+    number = -an_exit.exit_code
+    hint = ""
+    if number == signal.SIGKILL:
+        hint = "If nobody killed it, the kernel did for want of memory: see dmesg."
+    return RunFailed(
+        f"{label}: rank {an_exit.rank} (pid {an_exit.pid}) was killed by signal {number} "
+        f"({_signal_name(number)})",
+        hint,
+        an_exit.log,
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
+
+
+def _silent(an_exit: Exit, label: str) -> RunFailed:
+    return RunFailed(
+        f"{label}: rank {an_exit.rank} (pid {an_exit.pid}) exited with code {an_exit.exit_code} "
+        "without leaving a record",
+        "Something in the process called exit; --verbose shows what it printed.",
+        an_exit.log,
+    )
+
+
+def _raised(an_exit: Exit, label: str) -> BenchError:
+    failure = an_exit.failure
+    assert failure is not None  # _silent has taken the others
+    if failure.refusal is not None:
+        return failure.refusal
+    message = _last_line(failure.message)
+    hint = "Run again with --verbose for the traceback."
+    if _OUT_OF_MEMORY.search(failure.message) or failure.error_type == "OutOfMemoryError":
+        message = f"out of memory: {message}"
+        hint = "Use a smaller --batch-per-gpu or --image-size."
+    return RunFailed(
+        f"{label}: rank {an_exit.rank}: {failure.error_type}: {message}", hint, failure.details
+    )
+
+
+def _last_line(message: str) -> str:
+    """The gist of a message: an error in a loader worker carries its traceback, gist last."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    if "Original Traceback" in message:
+        return re.sub(r"^[\w.]+(Error|Exception): ", "", lines[-1])
+    return lines[0]

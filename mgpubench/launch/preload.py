@@ -1,0 +1,21 @@
+"""Imported once by the fork server, so that every worker starts with torch already loaded.
+
+It must not touch CUDA: a forked process cannot use its parent's context. A failing import is not
+reported here, since nobody listens: the first worker fails at the same import, and is heard.
+"""
+
+import contextlib
+import importlib
+
+MODULES = (
+    "mgpubench.launch.rank",
+    "mgpubench.machine",
+    "mgpubench.runners.single",
+    "mgpubench.runners.dp",
+    "mgpubench.runners.ddp",
+    "torch._dynamo",  # torch's optimizers import it at their first use, which costs a second
+)
+
+with contextlib.suppress(Exception):
+    for module in MODULES:
+        importlib.import_module(module)

@@ -1,0 +1,7 @@
+"""Imported by the fork server too, where the plan needs torchvision; see `preload`."""
+
+import contextlib
+import importlib
+
+with contextlib.suppress(Exception):
+    importlib.import_module("torchvision")

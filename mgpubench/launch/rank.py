@@ -1,0 +1,31 @@
+"""One rank of a run, inside its worker process."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+from mgpubench.config import RunConfig
+from mgpubench.launch.progress import STEP_COUNT_FILE, StepCounter
+from mgpubench.records import RankRecord
+from mgpubench.share import Seat, claim_share
+
+STORE_FILE = "store"
+
+
+def run_rank(config: RunConfig, rank: int, folder: Path, listing: Path) -> RankRecord:
+    """Take this rank's share of the run and hand it to the runner of its mode."""
+    seat = Seat(
+        share=claim_share(config, rank),
+        store=folder / STORE_FILE,
+        listing=listing,
+        # All ranks go in step, so one of them counts for all.
+        on_step=StepCounter(folder / STEP_COUNT_FILE).advance if rank == 0 else _not_counted,
+    )
+    runner = importlib.import_module(f"mgpubench.runners.{config.mode}")
+    record: RankRecord = runner.run(config, seat)
+    return record
+
+
+def _not_counted() -> None:
+    """Steps of the other ranks."""

@@ -1,0 +1,260 @@
+"""The parent's side: starts workers, waits for them, ends them, and says why a run failed.
+
+Torch's own elastic agent cannot keep our contract on one machine: it waits without a time limit,
+hangs when a rank exits with code 0, and names a peer's "connection closed" as the cause.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import multiprocessing
+import os
+import pickle
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+from mgpubench.config import RunConfig
+from mgpubench.errors import RunFailed
+from mgpubench.format import format_duration
+from mgpubench.launch.cause import Exit, find_cause
+from mgpubench.launch.progress import STEP_COUNT_FILE, StepCount, read_step_count
+from mgpubench.launch.signals import StopSignal
+from mgpubench.launch.worker import Failure, Task, work
+from mgpubench.records import RankRecord
+
+POLL_S = 0.5
+"""How often progress is drawn; ends and signals are noticed at once."""
+GRACE_S = 1.0
+"""After the first failure: time for the others to say what they saw."""
+TERMINATE_S = 3.0
+"""Between SIGTERM and SIGKILL."""
+SHORT_TASK_TIMEOUT_S = 300.0
+"""For describing the machine and inspecting a model: includes loading torch from a cold disk."""
+PACE_TOLERANCE = 1.25
+"""A run is given up early only when its pace misses the time limit by this factor."""
+
+LOG_TAIL_CHARACTERS = 4000
+RUN_RANK = "mgpubench.launch.rank:run_rank"
+
+OnSteps = Callable[[int], None]
+
+
+@contextlib.contextmanager
+def open_supervisor(stop: StopSignal, *, needs_torchvision: bool) -> Iterator[Supervisor]:
+    """A supervisor with a scratch folder of its own, removed at the end."""
+    scratch = Path(tempfile.mkdtemp(prefix="mgpubench-"))
+    try:
+        lock = scratch / "parent.lock"
+        with lock.open("wb") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            yield Supervisor(stop, scratch, lock, needs_torchvision=needs_torchvision)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+class Supervisor:
+    """Runs functions in fresh processes, one run at a time."""
+
+    def __init__(
+        self, stop: StopSignal, scratch: Path, lock: Path, *, needs_torchvision: bool
+    ) -> None:
+        self.scratch = scratch
+        self._stop = stop
+        self._lock = lock
+        self._num_launches = 0
+        self._context: ForkServerContext = multiprocessing.get_context("forkserver")
+        preload = ["mgpubench.launch.preload"]
+        if needs_torchvision:
+            preload.append("mgpubench.launch.preload_torchvision")
+        self._context.set_forkserver_preload(preload)
+
+    def call(self, target: str, *args: object) -> Any:
+        """What a function (`module:function`) returns, called in a process that then ends.
+
+        Raises:
+            BenchError: what the function raised, or how its process ended.
+        """
+        folder = self._new_folder()
+        task = Task(target, args, 0, folder, self._lock, hide_gpus=False)
+
+        def watch(elapsed_s: float) -> None:
+            if elapsed_s > SHORT_TASK_TIMEOUT_S:
+                raise RunFailed(f"{target} did not answer within {SHORT_TASK_TIMEOUT_S:.0f} s")
+
+        return self._run([task], "preparation", watch)[0]
+
+    def launch(
+        self, config: RunConfig, listing: Path, on_steps: OnSteps, target: str = RUN_RANK
+    ) -> list[RankRecord]:
+        """Run all ranks of one run to the end.
+
+        Raises:
+            BenchError: the cause, if any rank failed or the run took too long.
+        """
+        folder = self._new_folder()
+        tasks = [
+            Task(
+                target,
+                (config, rank, folder, listing),
+                rank,
+                folder,
+                self._lock,
+                hide_gpus=config.device_type == "cpu",
+            )
+            for rank in range(config.world_size)
+        ]
+
+        def watch(elapsed_s: float) -> None:
+            count = read_step_count(folder / STEP_COUNT_FILE)
+            on_steps(count.steps)
+            check_pace(config, count, elapsed_s)
+
+        return self._run(tasks, config.label, watch)
+
+    def _new_folder(self) -> Path:
+        self._num_launches += 1
+        folder = self.scratch / f"launch-{self._num_launches:04d}"
+        folder.mkdir()
+        return folder
+
+    def _run(self, tasks: Sequence[Task], label: str, watch: Callable[[float], None]) -> list[Any]:
+        workers: list[_Worker] = []
+        try:
+            for task in tasks:
+                workers.append(_Worker(task, self._start(task)))
+            self._await_end(workers, label, watch)
+            return [pickle.loads(worker.task.result_file.read_bytes()) for worker in workers]
+        finally:
+            end_groups([worker.process for worker in workers])
+            shutil.rmtree(tasks[0].folder, ignore_errors=True)
+
+    def _start(self, task: Task) -> ForkServerProcess:
+        process = self._context.Process(target=work, args=(task,), name=f"rank-{task.rank}")
+        # The first start waits until the fork server has loaded torch.
+        with self._stop.raising():
+            process.start()
+        return process
+
+    def _await_end(
+        self, workers: Sequence[_Worker], label: str, watch: Callable[[float], None]
+    ) -> None:
+        began_s = time.monotonic()
+        while alive := [worker for worker in workers if worker.is_alive]:
+            wait(
+                [*(worker.process.sentinel for worker in alive), self._stop.fileno()],
+                timeout=POLL_S,
+            )
+            self._stop.check()
+            if any(worker.has_failed for worker in workers):
+                self._grace(workers)
+                raise find_cause([w.observe() for w in workers if w.has_failed], label)
+            watch(time.monotonic() - began_s)
+        if failed := [worker.observe() for worker in workers if worker.has_failed]:
+            raise find_cause(failed, label)
+
+    def _grace(self, workers: Sequence[_Worker]) -> None:
+        """Let the other ranks fail by themselves, so that the earliest error is on record."""
+        until_s = time.monotonic() + GRACE_S
+        while alive := [worker for worker in workers if worker.is_alive]:
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return
+            wait(
+                [*(worker.process.sentinel for worker in alive), self._stop.fileno()],
+                timeout=left_s,
+            )
+            self._stop.check()
+
+
+class _Worker:
+    """A process and its task."""
+
+    def __init__(self, task: Task, process: ForkServerProcess) -> None:
+        self.task = task
+        self.process = process
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.exitcode is None
+
+    @property
+    def has_failed(self) -> bool:
+        """True once it has ended without a result, whatever its exit code."""
+        code = self.process.exitcode
+        return code is not None and (code != 0 or not self.task.result_file.exists())
+
+    def observe(self) -> Exit:
+        return Exit(
+            rank=self.task.rank,
+            pid=self.process.pid or 0,
+            exit_code=self.process.exitcode or 0,
+            failure=self._failure(),
+            log=self.task.log_file.read_text(errors="replace")[-LOG_TAIL_CHARACTERS:]
+            if self.task.log_file.exists()
+            else "",
+        )
+
+    def _failure(self) -> Failure | None:
+        try:
+            failure: Failure = pickle.loads(self.task.failure_file.read_bytes())
+        except FileNotFoundError:
+            return None
+        return failure
+
+
+def check_pace(config: RunConfig, count: StepCount, elapsed_s: float) -> None:
+    """End a run that is over its time, or that its pace shows cannot keep it.
+
+    Raises:
+        RunFailed: naming the steps done, the rate and the limit.
+    """
+    pace_s = count.seconds_per_step
+    left_s = (config.total_steps - count.steps) * (pace_s or 0.0)
+    warmed_up = count.steps >= max(2, config.warmup_steps)
+    over = elapsed_s > config.timeout_s
+    if not over and not (warmed_up and elapsed_s + left_s > PACE_TOLERANCE * config.timeout_s):
+        return
+    rate = "" if pace_s is None else f", {pace_s:.3g} s a step"
+    need = f"; it would need about {format_duration(elapsed_s + left_s)}" if pace_s else ""
+    verb = "did not end" if over else "cannot end"
+    raise RunFailed(
+        f"{config.label} {verb} within --timeout {config.timeout_s:g} s: {count.steps} of "
+        f"{config.total_steps} steps done{rate}{need}",
+        "Raise --timeout, or lower --steps, --batch-per-gpu or --image-size.",
+    )
+
+
+def end_groups(processes: Sequence[ForkServerProcess]) -> None:
+    """End processes and all their descendants: SIGTERM, and after a while SIGKILL."""
+    _signal_groups(processes, signal.SIGTERM)
+    until_s = time.monotonic() + TERMINATE_S
+    while alive := [p.sentinel for p in processes if p.exitcode is None]:
+        left_s = until_s - time.monotonic()
+        if left_s <= 0:
+            break
+        wait(alive, timeout=left_s)
+    # Also where the leaders have ended: their loader workers may not have.
+    _signal_groups(processes, signal.SIGKILL)
+    for process in processes:
+        process.join()
+
+
+def _signal_groups(processes: Sequence[ForkServerProcess], signum: signal.Signals) -> None:
+    for process in processes:
+        if process.pid is None:
+            continue
+        try:
+            os.killpg(process.pid, signum)
+        except ProcessLookupError:
+            # No such group: all gone, or so young that it is not yet a group of its own.
+            if process.exitcode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signum)

@@ -1,0 +1,145 @@
+"""The life of one worker process: isolate itself, do its task, leave a result or a failure."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib
+import os
+import pickle
+import shutil
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mgpubench import host
+from mgpubench.errors import BenchError, TorchUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one worker is to do, and where it leaves what came of it."""
+
+    target: str
+    """`module:function`; imported in the worker, so that the parent needs no torch."""
+    args: tuple[Any, ...]
+    rank: int
+    folder: Path
+    """The launch's own folder, inside the scratch folder."""
+    parent_lock: Path
+    """A file that the parent holds locked for as long as it lives."""
+    hide_gpus: bool
+    """Keep this process off the GPUs altogether."""
+
+    @property
+    def result_file(self) -> Path:
+        """Where the returned value goes."""
+        return self.folder / f"result-{self.rank}.pickle"
+
+    @property
+    def failure_file(self) -> Path:
+        """Where the error goes."""
+        return self.folder / f"failure-{self.rank}.pickle"
+
+    @property
+    def log_file(self) -> Path:
+        """Where the process's own output goes: torch speaks from every rank."""
+        return self.folder / f"log-{self.rank}.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error as the worker saw it."""
+
+    at_s: float
+    """`time.monotonic()`, one clock for all processes of the machine."""
+    error_type: str
+    message: str
+    details: str
+    """The traceback."""
+    refusal: BenchError | None = None
+    """The error itself, where it is one of ours and may be raised again in the parent."""
+
+
+def work(task: Task) -> None:
+    """Do a task. The process ends with code 0 if and only if the result was written."""
+    _isolate(task)
+    try:
+        result = _resolve(task.target)(*task.args)
+        _save(result, task.result_file)
+    # Whatever ends a rank must be known to the parent, or the cause would be lost.
+    except BaseException as error:
+        _save(_failure(error), task.failure_file)
+        sys.exit(1)
+
+
+def _resolve(target: str) -> Callable[..., Any]:
+    module, _, name = target.partition(":")
+    try:
+        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    # A torch whose libraries do not fit this machine fails with OSError.
+    except (ImportError, OSError) as error:
+        raise TorchUnavailable(
+            f"torch cannot be imported: {error}",
+            "Check the installation with: python -c 'import torch, torchvision'",
+        ) from error
+    return function
+
+
+def _failure(error: BaseException) -> Failure:
+    return Failure(
+        at_s=time.monotonic(),
+        error_type=type(error).__name__,
+        message=str(error),
+        details="".join(traceback.format_exception(error)),
+        refusal=error if isinstance(error, BenchError) else None,
+    )
+
+
+def _save(content: object, path: Path) -> None:
+    """Write whole or not at all: the parent may look at any moment."""
+    unfinished = path.with_suffix(".part")
+    unfinished.write_bytes(pickle.dumps(content))
+    unfinished.replace(path)
+
+
+def _isolate(task: Task) -> None:
+    # A group of its own: it takes the loader workers along when it is ended, and Ctrl-C in the
+    # terminal reaches only the parent, which decides.
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_with_parent(task)
+    log = os.open(task.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    _set_environment(task)
+
+
+def _set_environment(task: Task) -> None:
+    for name in list(os.environ):
+        if host.LAUNCHER_VARIABLES.fullmatch(name):
+            del os.environ[name]
+    # Nothing of a run on one machine is to be reachable from outside, or to need a host name.
+    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = host.loopback_interface()
+    if task.hide_gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+def _end_with_parent(task: Task) -> None:
+    """Watch the parent from a thread, and end this process's whole group when it dies."""
+
+    def watch() -> None:
+        # No such file any more: the parent has ended already.
+        with contextlib.suppress(OSError), task.parent_lock.open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)  # blocks for as long as the parent lives
+        shutil.rmtree(task.parent_lock.parent, ignore_errors=True)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()

@@ -1,0 +1,76 @@
+"""What torch says of this machine; asked in a child that ends, so the parent holds no context."""
+
+from __future__ import annotations
+
+import os
+import platform
+import warnings
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+from mgpubench import host
+from mgpubench.config import Gpu, Machine
+
+
+def describe() -> Machine:
+    """The machine as the workers will find it."""
+    gpus, reason = _usable_gpus()
+    return Machine(
+        gpus=gpus,
+        cuda_reason=reason,
+        cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+        cpu_model=host.cpu_model(),
+        usable_cores=host.usable_cores(),
+        omp_num_threads=host.omp_num_threads(os.environ),
+        torch_version=torch.__version__,
+        torchvision_version=_torchvision_version(),
+        cuda_version=torch.version.cuda or "",
+        nccl_version=_nccl_version() if gpus else "",
+        driver_version=host.driver_version(),
+        python_version=platform.python_version(),
+    )
+
+
+def count_gpus() -> int:
+    """Visible GPUs, without opening a context on them."""
+    return torch.cuda.device_count()
+
+
+def _usable_gpus() -> tuple[tuple[Gpu, ...], str]:
+    """The GPUs that torch can use, or none and torch's own reason."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        available = torch.cuda.is_available()
+    try:
+        if available:
+            return tuple(_gpu(index) for index in range(torch.cuda.device_count())), ""
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        words = str(caught[0].message) if caught else str(error)
+        # Torch appends its own source line, which is no news to the user.
+        return (), words.partition("(Triggered")[0].partition("\n")[0].strip().rstrip(".")
+    return (), "torch sees no CUDA device"
+
+
+def _gpu(index: int) -> Gpu:
+    properties = torch.cuda.get_device_properties(index)
+    return Gpu(
+        name=properties.name,
+        uuid=str(getattr(properties, "uuid", f"index-{index}")),
+        memory_bytes=properties.total_memory,
+        capability=(properties.major, properties.minor),
+    )
+
+
+def _torchvision_version() -> str:
+    try:
+        return version("torchvision")
+    except PackageNotFoundError:
+        return ""
+
+
+def _nccl_version() -> str:
+    if not torch.distributed.is_nccl_available():
+        return ""
+    return ".".join(map(str, torch.cuda.nccl.version()))

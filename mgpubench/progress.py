@@ -1,0 +1,125 @@
+"""What a person sees on stderr while a session runs: a live bar, or plain lines in a pipe."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from mgpubench.checks import Finding
+from mgpubench.config import RunConfig
+from mgpubench.errors import BenchError
+from mgpubench.format import format_duration, format_rate
+from mgpubench.plan import Plan
+from mgpubench.records import RunRecord
+
+PLAIN_LINE_EVERY_S = 30.0
+"""In a pipe a long run says that it lives, and a log stays short."""
+
+
+class SessionDisplay:
+    """A `session.Display` on stderr."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        # Asked of the file itself: FORCE_COLOR makes rich take a pipe for a terminal.
+        live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._bar = _make_bar(self._console) if live else None
+        self._task = self._bar.add_task("", total=None, rate="") if self._bar else None
+        self._plan: Plan | None = None
+        self._config: RunConfig | None = None
+        self._steps_before = 0
+        self._session_began_s = self._run_began_s = self._spoke_at_s = 0.0
+        self._said: set[str] = set()
+
+    def notice(self, text: str) -> None:
+        """Print a line that begins with `note:`."""
+        self._line(f"note: {text}")
+
+    def begin_session(self, plan: Plan) -> None:
+        """Start the bar over all steps of all runs."""
+        self._plan = plan
+        self._session_began_s = self._spoke_at_s = time.monotonic()
+        if self._bar is not None and self._task is not None:
+            self._bar.start()
+            self._bar.update(self._task, total=_total_steps(plan))
+
+    def begin_run(self, config: RunConfig) -> None:
+        """Name the run in the bar."""
+        self._config = config
+        self._run_began_s = time.monotonic()
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, description=self._name(config), rate="starting")
+
+    def on_steps(self, steps: int) -> None:
+        """Draw the steps done, their rate and the time left."""
+        rate = f"{steps / (time.monotonic() - self._run_began_s):.2g} steps/s" if steps else ""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=self._steps_before + steps, rate=rate)
+        elif time.monotonic() - self._spoke_at_s > PLAIN_LINE_EVERY_S and self._config:
+            total = self._config.total_steps
+            self._line(
+                f"{self._name(self._config)}: step {steps} of {total} {rate} {self._left(steps)}"
+            )
+
+    def end_run(self, record: RunRecord, error: BenchError | None) -> None:
+        """Print the run's throughput, or its error, in one line."""
+        config = self._config
+        assert config is not None  # begin_run came before
+        self._steps_before += config.total_steps
+        if error is None:
+            rate = format_rate(record.throughput_samples_per_s)
+            self._line(f"{self._name(config)}: {rate} samples/s {self._left(0)}")
+        elif record.status == "failed":
+            self._line(f"error: {error.message}")
+            if error.hint:
+                self._line(f"hint: {error.hint}")
+
+    def finding(self, config: RunConfig, finding: Finding) -> None:
+        """Print a finding, once for each code and configuration."""
+        name = config.label if config.device_type == "cuda" else "cpu"
+        key = f"{name} {finding.code}"
+        if key not in self._said:
+            self._said.add(key)
+            self._line(f"warning: {name}: {finding.message} [{finding.code}]")
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _name(self, config: RunConfig) -> str:
+        total = len(self._plan.runs) if self._plan else 0
+        return f"run {config.position}/{total} (round {config.round}) {config.label}"
+
+    def _left(self, steps: int) -> str:
+        done = self._steps_before + steps
+        if not self._plan or not done:
+            return ""
+        elapsed_s = time.monotonic() - self._session_began_s
+        left_s = elapsed_s / done * (_total_steps(self._plan) - done)
+        return f"({format_duration(left_s)} left)" if left_s >= 1 else ""
+
+    def _line(self, text: str) -> None:
+        self._spoke_at_s = time.monotonic()
+        self._console.print(escape(text.rstrip()))
+
+
+def _total_steps(plan: Plan) -> int:
+    return sum(config.total_steps for config in plan.runs)
+
+
+def _make_bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}", markup=False),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )

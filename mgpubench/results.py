@@ -1,0 +1,168 @@
+"""Result files, writing side: one folder a session, with session.json, runs.csv and steps.csv.
+
+The columns are the fields of `RunRecord` and `StepRecord`. Rows are on the disk before `append`
+returns, steps before their run, so that whatever happens next a row in runs.csv has its steps.
+CSV is UTF-8 with `,`, `.` and one header, whatever the locale. `reader` is the other side.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from operator import attrgetter
+from pathlib import Path
+from typing import Literal, TextIO
+
+from mgpubench.errors import BenchError, RequestRefused
+from mgpubench.records import SCHEMA_VERSION, RunRecord, StepRecord
+
+RUNS_CSV = "runs.csv"
+STEPS_CSV = "steps.csv"
+SESSION_JSON = "session.json"
+
+RUN_COLUMNS = tuple(field.name for field in fields(RunRecord))
+STEP_COLUMNS = tuple(field.name for field in fields(StepRecord))
+
+_CELL_SAFE = str.maketrans({"\r": "\n", "\0": "\N{REPLACEMENT CHARACTER}"})
+"""Python 3.11's csv module writes a carriage return without quotes, which breaks the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An open session: its id and its folder."""
+
+    id: str
+    folder: Path
+
+    def append(self, record: RunRecord, steps: Iterable[StepRecord]) -> None:
+        """Write one finished run, its steps first.
+
+        Raises:
+            BenchError: if the disk refuses; the files then end with the run before this one.
+        """
+        _append(self.folder / STEPS_CSV, STEP_COLUMNS, steps)
+        _append(self.folder / RUNS_CSV, RUN_COLUMNS, [record])
+
+
+def check_writable(out: Path) -> None:
+    """Refuse a place in which no session folder could be made; makes nothing.
+
+    Raises:
+        RequestRefused: if `out`, or the nearest folder above it that exists, cannot be written.
+    """
+    # lexists and not exists: a dangling symbolic link is in the way too.
+    nearest = next(place for place in (out, *out.absolute().parents) if os.path.lexists(place))
+    if not nearest.is_dir():
+        raise RequestRefused(
+            f"results cannot be written to {out}: {nearest} is not a folder",
+            "Give another folder with --out.",
+        )
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise RequestRefused(
+            f"results cannot be written to {out}: {nearest} is not writable",
+            "Give another folder with --out, or change its permissions.",
+        )
+
+
+def open_session(out: Path, document: dict[str, object], now: datetime) -> Session:
+    """Make a fresh session folder under `out`, with session.json and two CSV files of one header.
+
+    Raises:
+        RequestRefused: if the folder or a file in it cannot be made.
+    """
+    try:
+        folder = _make_folder(out, now)
+        about = {"schema_version": SCHEMA_VERSION, "session_id": folder.name, **document}
+        _write_json(folder / SESSION_JSON, about)
+        for name, columns in ((STEPS_CSV, STEP_COLUMNS), (RUNS_CSV, RUN_COLUMNS)):
+            with _open_text(folder / name, "x") as file:
+                write_rows(file, [columns])
+    except OSError as error:
+        raise RequestRefused(
+            f"results cannot be written to {out}: {error.strerror}",
+            "Give another folder with --out.",
+        ) from error
+    return Session(folder.name, folder)
+
+
+def format_cell(value: object) -> str:
+    """A value as a CSV cell: unknown is empty, a float has all its digits.
+
+    Raises:
+        ValueError: for NaN and infinity, which are a bug of ours and never a result.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{value} must not get into a result file")
+        # float.__repr__, because numpy's own floats have another one.
+        return float.__repr__(value)
+    return str(value).translate(_CELL_SAFE)
+
+
+def write_rows(file: TextIO, rows: Iterable[Iterable[object]]) -> None:
+    """Write rows of values as CSV: RFC 4180 quoting, lines that end with a line feed."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerows([format_cell(value) for value in row] for row in rows)
+
+
+def _make_folder(out: Path, now: datetime) -> Path:
+    out.mkdir(parents=True, exist_ok=True)
+    moment = now.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+    while True:
+        folder = out / f"{moment}-{secrets.token_hex(3)}"
+        # A folder that is there belongs to somebody else: try another id.
+        with suppress(FileExistsError):
+            folder.mkdir()
+            return folder
+
+
+def _write_json(path: Path, document: dict[str, object]) -> None:
+    """All of the file or nothing of it: a reader never meets half a document."""
+    temporary = path.with_name(f".{path.name}.part")
+    with _open_text(temporary, "x") as file:
+        json.dump(document, file, indent=2, ensure_ascii=False, allow_nan=False)
+        file.write("\n")
+    os.replace(temporary, path)
+
+
+def _append(path: Path, columns: Sequence[str], records: Iterable[RunRecord | StepRecord]) -> None:
+    values = attrgetter(*columns)
+    with _all_or_nothing(path), _open_text(path, "a") as file:
+        write_rows(file, (values(record) for record in records))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def _all_or_nothing(path: Path) -> Iterator[None]:
+    """Cut the file back to its old length on any failure: half a line would spoil the next one."""
+    size_bytes = None
+    try:
+        size_bytes = path.stat().st_size
+        yield
+    except BaseException as error:
+        if size_bytes is not None:
+            with suppress(OSError):
+                os.truncate(path, size_bytes)
+        if isinstance(error, OSError):
+            raise BenchError(
+                f"{path} cannot be written: {error.strerror}",
+                "Runs written before are kept; make room, or give another folder with --out.",
+            ) from error
+        raise
+
+
+def _open_text(path: Path, mode: Literal["x", "a"]) -> TextIO:
+    # backslashreplace: a file name that is not UTF-8 must not cost the run that it belongs to.
+    return open(path, mode, encoding="utf-8", errors="backslashreplace", newline="")

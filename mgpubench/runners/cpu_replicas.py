@@ -1,0 +1,77 @@
+"""DataParallel's phases on CPU replicas, so that its code path can be tested without GPUs.
+
+torch.nn.DataParallel ignores its devices on a CPU and just calls the module. Here the same phases
+(scatter, replicate, parallel apply, gather) really run, in threads that share the cores. It shows
+that the tool works and that the gradients are right; it says nothing about the speed of GPUs.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+Lent = tuple[nn.Module, dict[str, Tensor]]
+"""A replica: the structure of the module, and the tensors that it works with in this step."""
+
+
+class CpuReplicas(nn.DataParallel[nn.Module]):
+    """A module run as several replicas, each on a part of the batch.
+
+    The methods are DataParallel's own, overridden because torch's demand an accelerator.
+    """
+
+    def __init__(self, module: nn.Module, num_replicas: int, num_threads: int) -> None:
+        super().__init__(module)
+        # A shell for each thread, since functional_call swaps a module's tensors in place. They
+        # live on the meta device: all that they need is lent to them in every step.
+        self._shells = [copy.deepcopy(module).to("meta") for _ in range(num_replicas)]
+        threads_each = max(1, num_threads // num_replicas)
+        self._threads = ThreadPoolExecutor(
+            num_replicas, initializer=torch.set_num_threads, initargs=(threads_each,)
+        )
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Tensor:
+        """Logits of the whole batch, in its order."""
+        chunks, _ = self.scatter(inputs, kwargs, self.device_ids)
+        replicas = self.replicate(self.module, self.device_ids)
+        return self.gather(self.parallel_apply(replicas, chunks, None), None)
+
+    def scatter(self, inputs: Any, kwargs: Any, device_ids: Sequence[Any]) -> Any:
+        """Cut each input along dimension 0 into equal parts, one for each replica."""
+        parts = [tensor.chunk(len(self._shells)) for tensor in inputs]
+        return tuple(zip(*parts, strict=True)), ()
+
+    def replicate(self, module: nn.Module, device_ids: Any) -> Any:
+        """Differentiable clones of the parameters, so that gradients flow back and add up.
+
+        Replica 0 works on the module's own buffers, as on a real first device: of the running
+        statistics of BatchNorm only its part of the batch counts.
+        """
+        return [self._lend(module, number) for number in range(len(self._shells))]
+
+    def _lend(self, module: nn.Module, number: int) -> Lent:
+        tensors = {name: parameter.clone() for name, parameter in module.named_parameters()}
+        for name, buffer in module.named_buffers():
+            tensors[name] = buffer.clone() if number else buffer
+        return self._shells[number], tensors
+
+    def parallel_apply(self, replicas: Any, inputs: Any, kwargs: Any) -> list[Tensor]:
+        """Run every replica on its part, each in its own thread."""
+        grad_enabled = torch.is_grad_enabled()  # thread-local, so it must be handed on
+
+        def apply(replica: Lent, part: tuple[Tensor, ...]) -> Tensor:
+            with torch.set_grad_enabled(grad_enabled):
+                output: Tensor = functional_call(*replica, part)
+                return output
+
+        return list(self._threads.map(apply, replicas, inputs))
+
+    def gather(self, outputs: Any, output_device: Any) -> Tensor:
+        """Join the outputs along dimension 0."""
+        return torch.cat(list(outputs))

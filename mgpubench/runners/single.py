@@ -1,0 +1,18 @@
+"""One device, the plain module: the base that every speed-up is measured from."""
+
+from __future__ import annotations
+
+from mgpubench.config import RunConfig
+from mgpubench.data import open_feed
+from mgpubench.models import build_model
+from mgpubench.records import RankRecord
+from mgpubench.share import Seat
+from mgpubench.train import measure, no_barrier
+
+
+def run(config: RunConfig, seat: Seat) -> RankRecord:
+    """Train in one process on one device."""
+    share = seat.share
+    feed = open_feed(config, share, seat.listing)
+    model = build_model(config.model, feed.num_classes, config.precision).to(share.device)
+    return measure(config, seat, feed, model, no_barrier)

@@ -1,0 +1,90 @@
+"""One process's share of a run: its rank, its devices, its part of the global batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from mgpubench.config import RunConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one process has of a run."""
+
+    rank: int
+    device_numbers: range
+    """Numbers of this process's devices among all devices of the run, from 0."""
+    devices: tuple[torch.device, ...]
+    batch: int
+    """Samples that this process takes a step, on all its devices together."""
+
+    @property
+    def device(self) -> torch.device:
+        """The first device: batches go there, and its stream is timed."""
+        return self.devices[0]
+
+    def synchronize(self) -> None:
+        """Wait until every device of this process has finished its work."""
+        for device in self.devices:
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+
+    def peak_memory_bytes(self) -> list[int]:
+        """Most memory that torch ever allocated on each device; empty on a CPU."""
+        return [torch.cuda.max_memory_allocated(d) for d in self.devices if d.type == "cuda"]
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where a runner sits: its share of the run, and its ties to the launch."""
+
+    share: Share
+    store: Path
+    """File by which the ranks of one run find each other."""
+    listing: Path
+    """The images of the run's folder, if its data are one."""
+    on_step: Callable[[], None]
+    """To be called after every step."""
+
+
+def claim_share(config: RunConfig, rank: int) -> Share:
+    """Take this process's share and set the process up for it, before anything is allocated.
+
+    The settings are the same in every mode: threads, precision, seed, cuDNN without autotuning.
+    """
+    per_rank = config.num_devices // config.world_size
+    numbers = range(rank * per_rank, (rank + 1) * per_rank)
+    share = Share(
+        rank=rank,
+        device_numbers=numbers,
+        devices=tuple(_device(config, number) for number in numbers),
+        batch=config.batch_per_device * per_rank,
+    )
+    if share.device.type == "cuda":
+        # First of all: else every rank would open a context on GPU 0.
+        torch.cuda.set_device(share.device)
+    else:
+        # Subnormal gradients, from a loss that collapses, are six times slower on a CPU.
+        torch.set_flush_denormal(True)
+    torch.set_num_threads(config.threads_per_rank)
+    torch.manual_seed(config.seed)
+    _set_precision(config)
+    return share
+
+
+def _device(config: RunConfig, number: int) -> torch.device:
+    if config.device_type == "cpu":
+        return torch.device("cpu")
+    return torch.device("cuda", config.device_indices[number])
+
+
+def _set_precision(config: RunConfig) -> None:
+    # Torch's own defaults differ: TF32 on in convolutions, off in matrix products.
+    allow_tf32 = config.precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = allow_tf32
+    torch.backends.cudnn.benchmark = False

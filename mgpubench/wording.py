@@ -1,0 +1,214 @@
+"""The table of compare in words: titles, cells and sentences, the same on a screen and in Markdown.
+
+Text from result files goes through `_plain`: an escape code in a model's name must not reach a
+terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from mgpubench.compare import GROUP_KEY, Group, Row, Versus
+from mgpubench.format import (
+    UNKNOWN,
+    format_count,
+    format_interval,
+    format_percent,
+    format_rate,
+    format_ratio,
+)
+from mgpubench.metrics import throughput_per_device
+from mgpubench.stats import MIN_RUNS, Interval
+
+CPU_NOTE = "CPU rows are smoke tests of the tool, not a forecast for GPUs."
+
+_TOLD_IN_TITLE = (
+    *("model", "data", "image_size", "precision", "scaling", "batch_per_device", "global_batch"),
+    "device_models",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: a header of one or two lines, and a cell for each row."""
+
+    header: str
+    cells: list[str]
+    is_number: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One group of equal work: what it is, its table, and what the table says."""
+
+    title: str
+    columns: list[Column]
+    sentences: list[str]
+
+
+def describe(rows: Sequence[Row]) -> list[Section]:
+    """The sections of a comparison, one for each group of equal work, in the order of the rows."""
+    groups = [(group, list(members)) for group, members in groupby(rows, lambda row: row.group)]
+    differing = [
+        name
+        for name in GROUP_KEY
+        if name not in _TOLD_IN_TITLE and len({getattr(group, name) for group, _ in groups}) > 1
+    ]
+    return [
+        Section(_title(group, differing), _columns(members), _sentences(members))
+        for group, members in groups
+    ]
+
+
+def _title(group: Group, differing: Sequence[str]) -> str:
+    """The work in a few words, and beyond them whatever tells this group from the others."""
+    parts = [
+        group.model,
+        group.data and f"{group.data} data",
+        group.image_size and f"{group.image_size} px",
+        group.precision,
+        group.batch_per_device and f"batch {group.batch_per_device} per device",
+        group.global_batch and f"batch {group.global_batch} global",
+        group.device_models,
+        *(f"{name} {_or_unknown(getattr(group, name))}" for name in differing),
+    ]
+    return _plain(", ".join(str(part) for part in parts if part)) or "unknown work"
+
+
+def _or_unknown(value: object) -> object:
+    return UNKNOWN if value in (None, "") else value
+
+
+def _columns(rows: Sequence[Row]) -> list[Column]:
+    against = [row.versus_baseline for row in rows]
+    baseline = next((versus.baseline for versus in against if versus), None) or "baseline"
+    columns = [
+        Column("mode", [row_label(row) for row in rows], is_number=False),
+        Column("devices", [str(row.num_devices) for row in rows]),
+        Column("runs", [_runs(row) for row in rows]),
+        Column("total\nsamples/s", [format_rate(row.throughput_samples_per_s) for row in rows]),
+        Column("95 % CI of\nthe total", [_rate_interval(row.throughput_ci) for row in rows]),
+        Column("samples/s\nper device", [format_rate(_per_device(row)) for row in rows]),
+        Column("speed-up", [format_ratio(row.speedup) for row in rows]),
+        Column("efficiency", [format_percent(row.scaling_efficiency) for row in rows]),
+        Column(f"ratio to\n{baseline}", [_ratio(versus) for versus in against]),
+        Column("95 % CI of\nthe ratio", [_ratio_interval(versus) for versus in against]),
+        Column("verdict", [_verdict(versus) for versus in against], is_number=False),
+    ]
+    return [column for column in columns if not _is_left_out(column)]
+
+
+def _is_left_out(column: Column) -> bool:
+    """Few runs have no interval, and a CPU has no efficiency: the bare words would mislead."""
+    is_optional = column.header.startswith("95 %") or column.header == "efficiency"
+    return is_optional and set(column.cells) == {UNKNOWN}
+
+
+def row_label(row: Row) -> str:
+    """The mode, what it really was where that differs, and its options: `dp (cpu-replicas)`."""
+    parts = [row.mode]
+    if row.effective_mode not in ("", row.mode):
+        parts.append(f"({row.effective_mode})")
+    if row.options:
+        parts += row.options.split(";")
+    return _plain(" ".join(parts))
+
+
+def _runs(row: Row) -> str:
+    return f"{row.runs}, {row.failed} failed" if row.failed else str(row.runs)
+
+
+def _per_device(row: Row) -> float | None:
+    total = row.throughput_samples_per_s
+    return None if total is None else throughput_per_device(total, row.num_devices)
+
+
+def _rate_interval(interval: Interval | None) -> str:
+    return UNKNOWN if interval is None else "..".join(map(format_rate, interval))
+
+
+def _ratio(versus: Versus | None) -> str:
+    return "baseline" if versus is None else format_ratio(versus.ratio)
+
+
+def _ratio_interval(versus: Versus | None) -> str:
+    return format_interval(versus.ratio_ci if versus else None)
+
+
+def _verdict(versus: Versus | None) -> str:
+    if versus is None or versus.verdict is None:
+        return UNKNOWN
+    return versus.verdict if versus.paired else f"{versus.verdict} (unpaired)"
+
+
+def _sentences(rows: Sequence[Row]) -> list[str]:
+    sentences = [_answer(row, row.versus_dp) for row in rows if row.versus_dp]
+    sentences += _hints(rows)
+    sentences += [
+        f"findings of {_place(row)}: {_plain(', '.join(row.findings))}"
+        for row in rows
+        if row.findings
+    ]
+    if any(row.group.device_type == "cpu" for row in rows):
+        sentences.append(CPU_NOTE)
+    return sentences
+
+
+def _answer(row: Row, versus: Versus) -> str:
+    """DDP or DP? `ddp against dp on 2 devices: 1.170x (5 paired rounds): faster`."""
+    return (
+        f"{_place(row, 'against dp')}: {format_ratio(versus.ratio)}x ({_evidence(versus)}): "
+        f"{_conclusion(versus)}"
+    )
+
+
+def _hints(rows: Sequence[Row]) -> list[str]:
+    """What to do about undecided rows, beyond those that have an answer about ddp and dp."""
+    return [
+        f"{_place(row, f'against {versus.baseline}')}: {_conclusion(versus)}"
+        for row in rows
+        if (versus := row.versus_baseline)
+        if versus.verdict == "undecided" and versus != row.versus_dp
+    ]
+
+
+def _place(row: Row, relation: str = "") -> str:
+    words = [row_label(row), relation, "on", format_count(row.num_devices, "device")]
+    return " ".join(word for word in words if word)
+
+
+def _evidence(versus: Versus) -> str:
+    if versus.paired:
+        evidence = format_count(versus.pairs, "paired round")
+    else:
+        evidence = f"{format_count(versus.pairs, 'run')} or more a side"
+    if versus.ratio_ci is None:
+        return evidence
+    return f"95 % CI {format_interval(versus.ratio_ci)}, {evidence}"
+
+
+def _conclusion(versus: Versus) -> str:
+    if versus.verdict is None:
+        return "no verdict for passthrough or oversubscribed devices"
+    conclusion: str = versus.verdict
+    if versus.verdict == "equivalent":
+        conclusion += f" within {versus.margin * 100:g} %"
+    if versus.verdict == "undecided":
+        conclusion += f", {_advice(versus)}"
+    if not versus.paired:
+        conclusion += "; unpaired: drift between sessions is not covered"
+    return conclusion
+
+
+def _advice(versus: Versus) -> str:
+    if versus.ratio_ci is None:
+        return f"at least {MIN_RUNS} rounds are needed to tell (--rounds {MIN_RUNS})"
+    if versus.rounds_needed is None:
+        return "and more rounds would hardly settle it"
+    return f"about {versus.rounds_needed} rounds would settle it (--rounds {versus.rounds_needed})"
+
+
+def _plain(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)
