@@ -166,8 +166,8 @@ class _Table:
     margin: float
 
     def row(self, pool: _Pool, baseline: Mode | None) -> Row:
-        logs = [log(throughput) for throughput in pool.throughputs]
-        throughput = stats.estimate(logs) if logs else None
+        throughputs = pool.throughputs
+        logs = [log(throughput) for throughput in throughputs]
         speedup, speedup_ci = self._speedup(pool)
         return Row(
             group=self.group,
@@ -177,8 +177,8 @@ class _Table:
             options=pool.options,
             runs=len(logs),
             failed=len(pool.runs) - len(logs),
-            throughput_samples_per_s=throughput.value if throughput else None,
-            throughput_ci=throughput.interval if throughput else None,
+            throughput_samples_per_s=stats.geometric_mean(throughputs) if logs else None,
+            throughput_ci=stats.estimate(logs).interval if logs else None,
             speedup=speedup,
             speedup_ci=speedup_ci,
             scaling_efficiency=self._efficiency(pool, speedup),

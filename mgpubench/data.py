@@ -96,6 +96,9 @@ def _folder_feed(config: RunConfig, share: Share, listing: Path) -> Feed:
         num_workers=workers,
         pin_memory=share.device.type == "cuda",
         drop_last=True,
+        # Forked as torch does by default; these processes come of a fork server, whose own way of
+        # starting children would load torch anew in each.
+        multiprocessing_context="fork" if workers else None,
         persistent_workers=workers > 0,
         prefetch_factor=PREFETCH_FACTOR if workers else None,
     )

@@ -23,7 +23,7 @@ def describe() -> Machine:
         cpu_model=host.cpu_model(),
         usable_cores=host.usable_cores(),
         omp_num_threads=host.omp_num_threads(os.environ),
-        torch_version=torch.__version__,
+        torch_version=str(torch.__version__),  # a plain str: its own class would import torch
         torchvision_version=_torchvision_version(),
         cuda_version=torch.version.cuda or "",
         nccl_version=_nccl_version() if gpus else "",

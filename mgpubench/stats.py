@@ -65,7 +65,10 @@ class Comparison:
 
 def geometric_mean(values: Sequence[float]) -> float:
     """exp of the mean logarithm; all values must be positive."""
-    return estimate([math.log(value) for value in values]).value
+    # Relative to one of them, so that the mean of equal values is exactly that value.
+    first = values[0]
+    logs = [math.log(value / first) for value in values]
+    return first * math.exp(math.fsum(logs) / len(logs))
 
 
 def estimate(logs: Sequence[float]) -> LogEstimate:

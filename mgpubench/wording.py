@@ -107,6 +107,7 @@ def _is_left_out(column: Column) -> bool:
 
 
 def row_label(row: Row) -> str:
+    """The configuration of a row: `ddp`, `dp (cpu-replicas)`, `ddp bucket_cap_mb=1`."""
     """The mode, what it really was where that differs, and its options: `dp (cpu-replicas)`."""
     parts = [row.mode]
     if row.effective_mode not in ("", row.mode):

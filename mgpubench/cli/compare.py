@@ -66,6 +66,7 @@ def compare(
 
 def _read(paths: Sequence[Path]) -> list[RunRecord]:
     from mgpubench.errors import NoUsableResults
+    from mgpubench.format import format_count
     from mgpubench.reader import newest_session, read_sessions
 
     if not paths:
@@ -76,9 +77,9 @@ def _read(paths: Sequence[Path]) -> list[RunRecord]:
     for warning in reading.warnings:
         click.echo(f"warning: {warning}", err=True)
     if not any(record.is_ok for record in reading.records):
-        names = ", ".join(map(str, paths))
+        runs = format_count(len(reading.records), "run")
         raise NoUsableResults(
-            f"no results in {names}: {len(reading.records)} runs, and none that succeeded",
+            f"no results in {', '.join(map(str, paths))}: {runs}, of which none succeeded",
             "See the column `error` in runs.csv for the reason.",
         )
     return reading.records

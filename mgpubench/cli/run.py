@@ -32,7 +32,8 @@ SEED_HELP = "Seed of weights and data, and, if given, of the order of the runs. 
 SMOKE_HELP = (
     "Quick check for CI and laptops: CPU unless --device says otherwise, 2 devices, "
     f"{SMOKE.model}, {SMOKE.batch_per_gpu} per device, image {SMOKE.image_size}, "
-    f"{SMOKE.warmup_steps} + {SMOKE.steps} steps, {SMOKE.rounds} round. Options given beside it win."
+    f"{SMOKE.warmup_steps} + {SMOKE.steps} steps, {SMOKE.rounds} round. "
+    "Options given beside it win."
 )
 OVERSUBSCRIBE_HELP = "Allow several replicas on one GPU: tests the code, measures nothing."
 

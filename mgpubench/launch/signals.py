@@ -63,6 +63,8 @@ class StopSignal:
             yield self
         finally:
             for signum, handler in before.items():
-                signal.signal(signum, handler)
+                # After the first signal the program is on its way out, and a second Ctrl-C must
+                # not kill it before it has said so.
+                signal.signal(signum, handler if self._signum is None else signal.SIG_IGN)
             os.close(self._readable)
             os.close(self._writable)

@@ -1,0 +1,168 @@
+"""Fixtures and the leak guard that all tests share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mgpubench.config import Gpu, Machine, RunConfig
+from mgpubench.launch.signals import StopSignal
+from mgpubench.launch.supervisor import Supervisor, open_supervisor
+from mgpubench.records import RankRecord
+from tests.processes import Command, descendants
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs more GPUs than there are, and say so."""
+    wanted = {"gpu": 1, "multigpu": 2}
+    marked = [item for item in items if any(item.get_closest_marker(name) for name in wanted)]
+    if not marked:
+        return
+    import torch
+
+    count = torch.cuda.device_count()
+    for item in marked:
+        least = max(n for name, n in wanted.items() if item.get_closest_marker(name))
+        if count < least:
+            reason = f"needs {least} CUDA device(s), {count} visible"
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(autouse=True)
+def no_leaks() -> Iterator[None]:
+    """A test leaves the environment as it was, and no worker behind."""
+    before = dict(os.environ)
+    yield
+    after = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    assert after == {k: v for k, v in before.items() if not k.startswith("PYTEST_")}
+    left = [p for p in descendants(os.getpid()) if p.is_worker]
+    assert not left, f"worker processes left behind: {left}"
+
+
+@pytest.fixture
+def cpu_config() -> Callable[..., RunConfig]:
+    """Makes the smallest run on CPU, with changes."""
+
+    def make(**changes: Any) -> RunConfig:
+        devices = changes.get("num_devices", 1)
+        values: dict[str, Any] = {
+            "round": 1,
+            "position": 1,
+            "mode": "single",
+            "effective_mode": "single",
+            "device_type": "cpu",
+            "num_devices": devices,
+            "device_indices": (),
+            "world_size": devices if changes.get("mode") == "ddp" else 1,
+            "backend": "gloo" if changes.get("mode") == "ddp" else "",
+            "model": "tiny-cnn",
+            "data": "synthetic",
+            "image_size": 32,
+            "precision": "fp32",
+            "channels_last": False,
+            "compiled": False,
+            "scaling": "weak",
+            "batch_per_device": 4,
+            "workers_per_device": 1,
+            "workers_per_rank": 1,
+            "threads_per_rank": 1,
+            "options": (),
+            "warmup_steps": 1,
+            "steps": 4,
+            "seed": 0,
+            "timeout_s": 120.0,
+        }
+        return RunConfig(**{**values, **changes})
+
+    return make
+
+
+@pytest.fixture
+def rank_record() -> Callable[..., RankRecord]:
+    """Makes the record of a rank whose measured steps took the given times."""
+
+    def make(measured_s: list[float], warmup_s: tuple[float, ...] = (), **changes: Any) -> Any:
+        steps = [*warmup_s, *measured_s]
+        values: dict[str, Any] = {
+            "rank": 0,
+            "samples_per_step": 4,
+            "step_times_s": steps,
+            "data_waits_s": [0.0] * len(steps),
+            "window_s": sum(measured_s),
+            "clock_span_s": sum(measured_s),
+            "host_span_s": sum(measured_s),
+            "peak_memory_bytes": [],
+            "final_loss": 6.9,
+        }
+        return RankRecord(**{**values, **changes})
+
+    return make
+
+
+@pytest.fixture
+def machine() -> Callable[..., Machine]:
+    """Makes a machine with some equal GPUs."""
+
+    def make(num_gpus: int = 0, capability: tuple[int, int] = (8, 0), **changes: Any) -> Machine:
+        gpus = tuple(
+            Gpu(name="NVIDIA X", uuid=f"GPU-{i}", memory_bytes=2**34, capability=capability)
+            for i in range(num_gpus)
+        )
+        values: dict[str, Any] = {
+            "gpus": gpus,
+            "cuda_reason": "" if gpus else "Found no NVIDIA driver on your system",
+            "cuda_visible_devices": None,
+            "cpu_model": "CPU Y",
+            "usable_cores": 16,
+            "omp_num_threads": None,
+        }
+        return Machine(**{**values, **changes})
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def supervisor() -> Iterator[Supervisor]:
+    """One supervisor, and so one cold start of torch, for all tests."""
+    with (
+        StopSignal().installed() as stop,
+        open_supervisor(stop, needs_torchvision=False) as opened,
+    ):
+        yield opened
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Command]]:
+    """Starts `mgpubench` in the background, in the test's folder; ends it with the test."""
+    started = []
+
+    def start_one(*arguments: object, **env: str) -> Command:
+        command = Command(*arguments, cwd=tmp_path, env=env)
+        started.append(command)
+        return command
+
+    yield start_one
+    for command in started:
+        command.kill()
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Callable[..., Path]:
+    """Makes an ImageFolder with classes cat and dog of some 40x40 JPEGs each."""
+
+    def make(cat: int = 4, dog: int = 4) -> Path:
+        from PIL import Image
+
+        root = tmp_path / "photos"
+        for name, count in (("cat", cat), ("dog", dog)):
+            (root / name).mkdir(parents=True)
+            for number in range(count):
+                colour = (40 * number % 256, 120, 200 if name == "cat" else 30)
+                Image.new("RGB", (40, 40), colour).save(root / name / f"{number}.jpg")
+        return root
+
+    return make

@@ -1,0 +1,119 @@
+"""The supervisor names the right cause, and leaves nobody behind."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mgpubench.config import RunConfig
+from mgpubench.errors import BenchError, RunFailed
+from mgpubench.launch.supervisor import Supervisor
+from tests.processes import all_processes
+
+pytestmark = pytest.mark.faults
+
+Make = Callable[..., RunConfig]
+
+
+def fail(
+    supervisor: Supervisor, config: RunConfig, target: str, listing: Path = Path("none")
+) -> RunFailed:
+    with pytest.raises(RunFailed) as caught:
+        supervisor.launch(config, listing, lambda steps: None, f"tests.hurt:{target}")
+    return caught.value
+
+
+@pytest.fixture
+def two_ranks(cpu_config: Make) -> RunConfig:
+    return cpu_config(mode="ddp", num_devices=2)
+
+
+def test_a_rank_that_raises_is_named_and_not_its_peer(
+    supervisor: Supervisor, two_ranks: RunConfig
+) -> None:
+    error = fail(supervisor, two_ranks, "raises_on_rank_1")
+    assert error.message == "ddp x2: rank 1: ValueError: the true cause"
+    assert "Traceback" in error.details
+
+
+def test_an_earlier_error_about_a_peer_is_not_the_cause(
+    supervisor: Supervisor, two_ranks: RunConfig
+) -> None:
+    error = fail(supervisor, two_ranks, "peer_speaks_first")
+    assert error.message == "ddp x2: rank 1: ValueError: the true cause"
+
+
+def test_a_rank_that_exits_with_0_is_a_failure(
+    supervisor: Supervisor, two_ranks: RunConfig
+) -> None:
+    began = time.monotonic()
+    error = fail(supervisor, two_ranks, "exits_with_0_on_rank_1")
+    assert "rank 1" in error.message
+    assert "exited with code 0 without leaving a record" in error.message
+    assert "last words of rank 1" in error.details
+    assert time.monotonic() - began < 30  # rank 0 would sleep for 60 s
+
+
+def test_a_killed_rank_is_named_with_its_signal(
+    supervisor: Supervisor, two_ranks: RunConfig
+) -> None:
+    error = fail(supervisor, two_ranks, "killed_on_rank_1")
+    assert "rank 1" in error.message
+    assert "signal 9 (SIGKILL)" in error.message
+
+
+def test_a_rank_that_ignores_sigterm_is_ended_at_the_timeout(
+    supervisor: Supervisor, cpu_config: Make
+) -> None:
+    error = fail(supervisor, cpu_config(timeout_s=1.0), "hangs")
+    assert "single x1 did not end within --timeout 1 s: 0 of 5 steps done" in error.message
+
+
+def test_out_of_memory_is_told_apart(supervisor: Supervisor, cpu_config: Make) -> None:
+    error = fail(supervisor, cpu_config(), "runs_out_of_memory")
+    assert "out of memory" in error.message
+    assert "--batch-per-gpu" in error.hint
+
+
+def test_the_children_of_a_failed_rank_are_ended_too(
+    supervisor: Supervisor, cpu_config: Make, tmp_path: Path
+) -> None:
+    fail(supervisor, cpu_config(), "fails_with_children", tmp_path / "listing")
+    child = int((tmp_path / "child.pid").read_text())
+    assert child not in [process.pid for process in all_processes()]
+
+
+def test_a_large_result_does_not_hang(supervisor: Supervisor, cpu_config: Make) -> None:
+    results: list[Any] = supervisor.launch(
+        cpu_config(), Path("none"), lambda steps: None, "tests.hurt:returns_much"
+    )
+    assert len(results[0]) == 200_000
+
+
+def test_a_missing_target_says_that_torch_cannot_be_imported(supervisor: Supervisor) -> None:
+    with pytest.raises(BenchError, match="cannot be imported: No module named 'no_such_module'"):
+        supervisor.call("no_such_module:function")
+
+
+def test_variables_of_launchers_do_not_reach_the_ranks(
+    supervisor: Supervisor, cpu_config: Make
+) -> None:
+    results: list[Any] = supervisor.launch(
+        cpu_config(), Path("none"), lambda steps: None, "tests.hurt:environment"
+    )
+    environment = results[0]
+    assert environment["GLOO_SOCKET_IFNAME"] == environment["NCCL_SOCKET_IFNAME"] == "lo"
+    assert environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert not [name for name in environment if name.startswith(("SLURM_", "MASTER_"))]
+
+
+def test_the_scratch_folder_of_a_launch_is_removed(
+    supervisor: Supervisor, two_ranks: RunConfig
+) -> None:
+    fail(supervisor, two_ranks, "raises_on_rank_1")
+    assert not [name for name in os.listdir(supervisor.scratch) if name.startswith("launch")]
