@@ -18,6 +18,9 @@ IMAGE_EXTENSIONS = (
 )  # fmt: skip
 """The endings that torchvision's ImageFolder accepts."""
 
+SPLIT_NAMES = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
+"""Folders that hold a whole data set each, and are hardly meant as classes."""
+
 LAYOUT = "FOLDER/<class>/<image>.jpg, for example FOLDER/cat/1.jpg and FOLDER/dog/2.jpg"
 
 
@@ -46,7 +49,7 @@ def list_images(root: Path) -> ImageListing:
     """List a folder's images, classes sorted by name as torchvision numbers them.
 
     Hidden files and folders (`.cache`, `._1.jpg`) are neither images nor classes. A class without
-    images keeps its number. A linked folder is followed once, so a loop of links ends.
+    images keeps its number. A folder that links lead to again is listed once, so loops end.
 
     Raises:
         RequestRefused: if `root` is no folder, has no class folder or no image.
@@ -54,7 +57,7 @@ def list_images(root: Path) -> ImageListing:
     if not root.is_dir():
         problem = "is not a folder" if root.exists() else "does not exist"
         raise RequestRefused(f"--data {root} {problem}", f"It takes an ImageFolder: {LAYOUT}.")
-    classes = sorted(entry.name for entry in _visible(root) if entry.is_dir())
+    classes = sorted(entry.name for entry in _visible(root) if _is_folder(entry))
     if not classes:
         raise RequestRefused(
             f"--data {root} has no class folders in it",
@@ -62,9 +65,15 @@ def list_images(root: Path) -> ImageListing:
         )
     samples: list[tuple[str, int]] = []
     warnings = []
+    if SPLIT_NAMES.issuperset(classes):
+        warnings.append(
+            f"the classes of --data {root} are {', '.join(classes)}; if those are parts of a data "
+            f"set, give one of them, such as {root / classes[0]}"
+        )
     for label, name in enumerate(classes):
-        images = _images_below(root / name)
+        images, repeated = _images_below(root / name)
         samples += [(image, label) for image in images]
+        warnings += [f"folder {path} is listed already; it is left out" for path in repeated]
         if not images:
             warnings.append(f"class folder {root / name} has no images; it keeps its number")
     if not samples:
@@ -98,19 +107,29 @@ def _visible(folder: Path) -> list[os.DirEntry[str]]:
         raise RequestRefused(f"--data: cannot read {folder}: {error.strerror}") from error
 
 
-def _images_below(folder: Path) -> list[str]:
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
+def _images_below(folder: Path) -> tuple[list[str], list[str]]:
+    """The images in a folder and below it, and the folders that links led to a second time."""
     seen: set[str] = set()
     found: list[str] = []
+    repeated: list[str] = []
     pending = [folder]
     while pending:
         current = pending.pop()
         real = os.path.realpath(current)
         if real in seen:
+            repeated.append(str(current))
             continue
         seen.add(real)
         for entry in _visible(current):
-            if entry.is_dir():
+            if _is_folder(entry):
                 pending.append(Path(entry.path))
             elif entry.name.lower().endswith(IMAGE_EXTENSIONS):
                 found.append(entry.path)
-    return sorted(found)
+    return sorted(found), sorted(repeated)

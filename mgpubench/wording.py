@@ -20,9 +20,11 @@ from mgpubench.format import (
     format_ratio,
 )
 from mgpubench.metrics import throughput_per_device
+from mgpubench.results import format_cell
 from mgpubench.stats import MIN_RUNS, Interval
 
 CPU_NOTE = "CPU rows are smoke tests of the tool, not a forecast for GPUs."
+UNPAIRED_NOTE = "unpaired: drift between sessions is not covered"
 
 _TOLD_IN_TITLE = (
     *("model", "data", "image_size", "precision", "scaling", "batch_per_device", "global_batch"),
@@ -72,18 +74,15 @@ def _title(group: Group, differing: Sequence[str]) -> str:
         group.batch_per_device and f"batch {group.batch_per_device} per device",
         group.global_batch and f"batch {group.global_batch} global",
         group.device_models,
-        *(f"{name} {_or_unknown(getattr(group, name))}" for name in differing),
+        *(f"{name} {format_cell(getattr(group, name)) or UNKNOWN}" for name in differing),
     ]
     return _plain(", ".join(str(part) for part in parts if part)) or "unknown work"
-
-
-def _or_unknown(value: object) -> object:
-    return UNKNOWN if value in (None, "") else value
 
 
 def _columns(rows: Sequence[Row]) -> list[Column]:
     against = [row.versus_baseline for row in rows]
     baseline = next((versus.baseline for versus in against if versus), None) or "baseline"
+    ratio_is_speedup = baseline == "single"
     columns = [
         Column("mode", [row_label(row) for row in rows], is_number=False),
         Column("devices", [str(row.num_devices) for row in rows]),
@@ -91,12 +90,17 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
         Column("total\nsamples/s", [format_rate(row.throughput_samples_per_s) for row in rows]),
         Column("95 % CI of\nthe total", [_rate_interval(row.throughput_ci) for row in rows]),
         Column("samples/s\nper device", [format_rate(_per_device(row)) for row in rows]),
-        Column("speed-up", [format_ratio(row.speedup) for row in rows]),
         Column("efficiency", [format_percent(row.scaling_efficiency) for row in rows]),
-        Column(f"ratio to\n{baseline}", [_ratio(versus) for versus in against]),
+        Column("speed-up", [format_ratio(row.speedup) for row in rows]),
+        Column(
+            f"{'speed-up' if ratio_is_speedup else 'ratio'} to\n{baseline}",
+            [_ratio(versus) for versus in against],
+        ),
         Column("95 % CI of\nthe ratio", [_ratio_interval(versus) for versus in against]),
         Column("verdict", [_verdict(versus) for versus in against], is_number=False),
     ]
+    if ratio_is_speedup:
+        columns = [column for column in columns if column.header != "speed-up"]
     return [column for column in columns if not _is_left_out(column)]
 
 
@@ -107,7 +111,6 @@ def _is_left_out(column: Column) -> bool:
 
 
 def row_label(row: Row) -> str:
-    """The configuration of a row: `ddp`, `dp (cpu-replicas)`, `ddp bucket_cap_mb=1`."""
     """The mode, what it really was where that differs, and its options: `dp (cpu-replicas)`."""
     parts = [row.mode]
     if row.effective_mode not in ("", row.mode):
@@ -146,7 +149,10 @@ def _verdict(versus: Versus | None) -> str:
 
 def _sentences(rows: Sequence[Row]) -> list[str]:
     sentences = [_answer(row, row.versus_dp) for row in rows if row.versus_dp]
-    sentences += _hints(rows)
+    sentences += _hint(rows)
+    comparisons = [versus for row in rows for versus in (row.versus_baseline, row.versus_dp)]
+    if any(versus and versus.paired is False for versus in comparisons):
+        sentences.append(UNPAIRED_NOTE)
     sentences += [
         f"findings of {_place(row)}: {_plain(', '.join(row.findings))}"
         for row in rows
@@ -160,31 +166,34 @@ def _sentences(rows: Sequence[Row]) -> list[str]:
 def _answer(row: Row, versus: Versus) -> str:
     """DDP or DP? `ddp against dp on 2 devices: 1.170x (5 paired rounds): faster`."""
     return (
-        f"{_place(row, 'against dp')}: {format_ratio(versus.ratio)}x ({_evidence(versus)}): "
-        f"{_conclusion(versus)}"
+        f"{row_label(row)} against dp on {format_count(row.num_devices, 'device')}: "
+        f"{format_ratio(versus.ratio)}x ({_evidence(versus)}): {_conclusion(versus)}"
     )
 
 
-def _hints(rows: Sequence[Row]) -> list[str]:
+def _hint(rows: Sequence[Row]) -> list[str]:
     """What to do about undecided rows, beyond those that have an answer about ddp and dp."""
-    return [
-        f"{_place(row, f'against {versus.baseline}')}: {_conclusion(versus)}"
+    undecided = [
+        versus
         for row in rows
         if (versus := row.versus_baseline)
         if versus.verdict == "undecided" and versus != row.versus_dp
     ]
+    if not undecided:
+        return []
+    hardest = max(undecided, key=lambda versus: versus.rounds_needed or 0)
+    return [f"undecided against {hardest.baseline}: {_advice(hardest)}"]
 
 
-def _place(row: Row, relation: str = "") -> str:
-    words = [row_label(row), relation, "on", format_count(row.num_devices, "device")]
-    return " ".join(word for word in words if word)
+def _place(row: Row) -> str:
+    return f"{row_label(row)} on {format_count(row.num_devices, 'device')}"
 
 
 def _evidence(versus: Versus) -> str:
     if versus.paired:
         evidence = format_count(versus.pairs, "paired round")
     else:
-        evidence = f"{format_count(versus.pairs, 'run')} or more a side"
+        evidence = f"{format_count(versus.pairs, 'run')} or more a side, unpaired"
     if versus.ratio_ci is None:
         return evidence
     return f"95 % CI {format_interval(versus.ratio_ci)}, {evidence}"
@@ -198,8 +207,6 @@ def _conclusion(versus: Versus) -> str:
         conclusion += f" within {versus.margin * 100:g} %"
     if versus.verdict == "undecided":
         conclusion += f", {_advice(versus)}"
-    if not versus.paired:
-        conclusion += "; unpaired: drift between sessions is not covered"
     return conclusion
 
 

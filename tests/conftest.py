@@ -32,53 +32,60 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
+def _environment() -> dict[str, str]:
+    """The environment but for what pytest and torch themselves put there."""
+    own = ("PYTEST_", "TORCHINDUCTOR_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(own)}
+
+
 @pytest.fixture(autouse=True)
 def no_leaks() -> Iterator[None]:
     """A test leaves the environment as it was, and no worker behind."""
-    before = dict(os.environ)
+    before = _environment()
     yield
-    after = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    assert after == {k: v for k, v in before.items() if not k.startswith("PYTEST_")}
+    assert _environment() == before
     left = [p for p in descendants(os.getpid()) if p.is_worker]
     assert not left, f"worker processes left behind: {left}"
 
 
+def make_cpu_config(**changes: Any) -> RunConfig:
+    """The smallest run on a CPU, with changes."""
+    devices = changes.get("num_devices", 1)
+    is_ddp = changes.get("mode") == "ddp"
+    values: dict[str, Any] = {
+        "round": 1,
+        "position": 1,
+        "mode": "single",
+        "effective_mode": "single",
+        "device_type": "cpu",
+        "num_devices": devices,
+        "device_indices": (),
+        "world_size": devices if is_ddp else 1,
+        "backend": "gloo" if is_ddp else "",
+        "model": "tiny-cnn",
+        "data": "synthetic",
+        "image_size": 32,
+        "precision": "fp32",
+        "channels_last": False,
+        "compiled": False,
+        "scaling": "weak",
+        "batch_per_device": 4,
+        "workers_per_device": 1,
+        "workers_per_rank": 1,
+        "threads_per_rank": 1,
+        "options": (),
+        "warmup_steps": 1,
+        "steps": 4,
+        "seed": 0,
+        "timeout_s": 120.0,
+    }
+    return RunConfig(**{**values, **changes})
+
+
 @pytest.fixture
 def cpu_config() -> Callable[..., RunConfig]:
-    """Makes the smallest run on CPU, with changes."""
-
-    def make(**changes: Any) -> RunConfig:
-        devices = changes.get("num_devices", 1)
-        values: dict[str, Any] = {
-            "round": 1,
-            "position": 1,
-            "mode": "single",
-            "effective_mode": "single",
-            "device_type": "cpu",
-            "num_devices": devices,
-            "device_indices": (),
-            "world_size": devices if changes.get("mode") == "ddp" else 1,
-            "backend": "gloo" if changes.get("mode") == "ddp" else "",
-            "model": "tiny-cnn",
-            "data": "synthetic",
-            "image_size": 32,
-            "precision": "fp32",
-            "channels_last": False,
-            "compiled": False,
-            "scaling": "weak",
-            "batch_per_device": 4,
-            "workers_per_device": 1,
-            "workers_per_rank": 1,
-            "threads_per_rank": 1,
-            "options": (),
-            "warmup_steps": 1,
-            "steps": 4,
-            "seed": 0,
-            "timeout_s": 120.0,
-        }
-        return RunConfig(**{**values, **changes})
-
-    return make
+    """`make_cpu_config`, for tests that take fixtures."""
+    return make_cpu_config
 
 
 @pytest.fixture

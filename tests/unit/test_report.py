@@ -97,7 +97,7 @@ def test_the_header_says_which_figure_is_the_total_and_which_is_per_device():
     title, first, second, *_ = lines_of(THREE_MODES)
     assert title == "resnet50, synthetic data, 224 px, tf32, batch 64 per device, NVIDIA X"
     assert first.split()[:1] == ["total"]
-    assert second.split()[3:5] == ["samples/s", "the"]
+    assert second.split()[3:8] == ["samples/s", "the", "total", "per", "device"]
     assert "| total samples/s |" in comparison_markdown(rows_of(THREE_MODES))
     assert "| samples/s per device |" in comparison_markdown(rows_of(THREE_MODES))
 
@@ -143,18 +143,22 @@ def test_few_rounds_make_no_statement_of_confidence():
 def test_an_unpaired_comparison_says_what_it_does_not_cover():
     records = [*rounds("dp", DP), *rounds("ddp", DDP, session_id="s2")]
     lines = lines_of(records)
-    assert lines[-2].split("  ")[-1].strip() == "faster (unpaired)"
-    assert lines[-1].endswith(
-        "5 runs or more a side): faster; unpaired: drift between sessions is not covered"
-    )
+    assert lines[5].endswith("  faster (unpaired)")
+    assert lines[6].endswith(", 5 runs or more a side, unpaired): faster")
+    assert lines[7] == "unpaired: drift between sessions is not covered"
 
 
-def test_an_undecided_row_against_single_has_its_hint():
-    records = [run("single", 100.0), run("ddp", 180.0)]
-    assert lines_of(records)[-1] == (
-        "ddp against single on 2 devices: undecided, at least 5 rounds are needed to tell "
-        "(--rounds 5)"
-    )
+def test_undecided_rows_against_single_have_one_hint_with_the_most_rounds_needed():
+    noisy = [96.0, 103.0, 101.0, 98.0, 107.0]
+    records = [*rounds("single", SINGLE), *rounds("dp", noisy), *rounds("ddp", SINGLE[::-1])]
+    needed = [row.versus_baseline.rounds_needed for row in rows_of(records)[1:]]
+    assert None not in needed
+    assert needed[0] != needed[1]
+    hints = [text for text in lines_of(records) if text.startswith("undecided against single: ")]
+    assert hints == [
+        f"undecided against single: about {max(needed)} rounds would settle it "
+        f"(--rounds {max(needed)})"
+    ]
 
 
 def test_a_passthrough_is_shown_without_verdict():
@@ -170,7 +174,7 @@ def test_a_passthrough_is_shown_without_verdict():
 
 def test_a_failed_row_is_shown_with_hyphens_and_its_findings():
     lines = lines_of([run("single", 100.0), run("ddp", None, status="failed", findings="oom;x")])
-    assert lines[5].split() == ["ddp", "2", "0,", "1", "failed", "-", "-", "-", "-", "-", "-"]
+    assert lines[5].split() == ["ddp", "2", "0,", "1", "failed", "-", "-", "-", "-", "-"]
     assert lines[-1] == "findings of ddp on 2 devices: oom, x"
 
 
@@ -191,7 +195,7 @@ def test_groups_are_told_apart_by_what_differs():
     titles = [line for line in lines_of(records) if line.startswith("resnet50")]
     common = "resnet50, synthetic data, 224 px, tf32, batch 64 per device, NVIDIA X"
     assert titles == [
-        f"{common}, compiled True, torch_version 2.14.1",
+        f"{common}, compiled true, torch_version 2.14.1",
         f"{common}, compiled -, torch_version -",
     ]
 
@@ -251,9 +255,28 @@ def test_numbers_are_shown_with_four_digits_and_never_as_nan():
 
 
 SMOKE_TABLE = """\
-X
+tiny-cnn, synthetic data, 32 px, fp32, batch 8 per device, CPU Y
+                                      total   samples/s  speed-up to
+mode               devices  runs  samples/s  per device       single  verdict
+───────────────────────────────────────────────────────────────────────────────
+single                   1     1       1000        1000     baseline  -
+dp (cpu-replicas)        2     1       1200       600.0        1.200  undecided
+ddp                      2     1       1500       750.0        1.500  undecided
+ddp against dp on 2 devices: 1.250x (1 paired round): undecided, at least 5 rounds are needed to \
+tell (--rounds 5)
+undecided against single: at least 5 rounds are needed to tell (--rounds 5)
+CPU rows are smoke tests of the tool, not a forecast for GPUs.
 """.splitlines()
 
 MARKDOWN = """\
-X
+### resnet50, synthetic data, 224 px, tf32, batch 64 per device, NVIDIA X
+
+| mode | devices | runs | total samples/s | 95 % CI of the total | samples/s per device | \
+efficiency | speed-up to single | 95 % CI of the ratio | verdict |
+| :-- | --: | --: | --: | --: | --: | --: | --: | --: | :-- |
+| single | 1 | 5 | 100.2 | 97.02..103.4 | 100.2 | 100.0 % | baseline | - | - |
+| dp | 2 | 5 | 150.3 | 144.9..156.0 | 75.17 | 75.0 % | 1.501 | 1.493..1.509 | faster |
+| ddp | 2 | 5 | 190.5 | 184.1..197.2 | 95.27 | 95.1 % | 1.902 | 1.897..1.908 | faster |
+
+- ddp against dp on 2 devices: 1.267x (95 % CI 1.262..1.273, 5 paired rounds): faster
 """

@@ -1,0 +1,109 @@
+"""Whole runs on one GPU and on several; skipped, with the reason, where there are none."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.processes import Command
+
+pytestmark = pytest.mark.gpu
+
+Start = Callable[..., Command]
+SMALL = (
+    *("run", "--device", "cuda", "--model", "resnet18", "--image-size", 64, "-b", 8),
+    *("--warmup-steps", 12, "--steps", 20, "--rounds", 1, "--out", "out"),
+)
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    (path,) = folder.glob("out/*/runs.csv")
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def measured_sums(folder: Path) -> list[float]:
+    """The sum of the measured step times of each rank."""
+    (path,) = folder.glob("out/*/steps.csv")
+    sums: dict[tuple[str, str], float] = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["phase"] == "measured":
+                key = row["run_id"], row["rank"]
+                sums[key] = sums.get(key, 0.0) + float(row["step_time_s"])
+    return list(sums.values())
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "amp-bf16"])
+def test_single(start: Start, tmp_path: Path, precision: str) -> None:
+    command = start(*SMALL, "--mode", "single", "--precision", precision)
+    assert command.wait(120) == 0, command.err
+    (row,) = rows(tmp_path)
+    assert row["device_type"] == "cuda"
+    assert row["precision"] == precision
+    assert row["device_names"].startswith("1x NVIDIA")
+    assert int(row["peak_memory_bytes"]) > int(row["parameter_bytes"])
+    assert row["nccl_version"] != ""
+    assert row["driver_version"] != ""
+
+
+def test_events_sum_to_the_window_and_agree_with_the_host(start: Start, tmp_path: Path) -> None:
+    assert start(*SMALL, "--mode", "single").wait(120) == 0
+    (row,) = rows(tmp_path)
+    assert measured_sums(tmp_path) == [pytest.approx(float(row["window_s"]), rel=0.01)]
+    assert "clock-mismatch" not in row["findings"]
+
+
+def test_ddp_with_one_rank_over_nccl(start: Start, tmp_path: Path) -> None:
+    command = start(*SMALL, "--mode", "ddp", "--gpus", 1)
+    assert command.wait(120) == 0, command.err
+    (row,) = rows(tmp_path)
+    assert (row["backend"], row["world_size"]) == ("nccl", "1")
+
+
+def test_dp_on_one_gpu_is_a_passthrough(start: Start, tmp_path: Path) -> None:
+    command = start(*SMALL, "--mode", "dp", "--gpus", 1)
+    assert command.wait(120) == 0, command.err
+    assert rows(tmp_path)[0]["effective_mode"] == "passthrough"
+    assert "pass-through" in command.err
+
+
+@pytest.mark.parametrize("mode", ["dp", "ddp"])
+def test_two_replicas_on_one_gpu(start: Start, tmp_path: Path, mode: str) -> None:
+    import torch
+
+    count = torch.cuda.device_count() + 1
+    command = start(*SMALL, "--mode", mode, "--gpus", count, "--oversubscribe")
+    assert command.wait(180) == 0, command.err
+    (row,) = rows(tmp_path)
+    assert row["effective_mode"] == "oversubscribed"
+    assert row["backend"] == ("gloo" if mode == "ddp" else "")
+
+
+def test_real_images(start: Start, tmp_path: Path, photos: Callable[..., Path]) -> None:
+    command = start(*SMALL, "--mode", "single", "--data", photos(cat=8, dog=8))
+    assert command.wait(120) == 0, command.err
+    assert rows(tmp_path)[0]["dataset_samples"] == "16"
+
+
+def test_session_json_names_the_gpu(start: Start, tmp_path: Path) -> None:
+    assert start(*SMALL, "--mode", "single").wait(120) == 0
+    (path,) = tmp_path.glob("out/*/session.json")
+    machine = json.loads(path.read_text())["machine"]
+    assert machine["gpus"][0]["memory_bytes"] > 2**30
+    assert machine["cuda_reason"] == ""
+
+
+@pytest.mark.multigpu
+@pytest.mark.parametrize("mode", ["dp", "ddp"])
+def test_every_gpu_works(start: Start, tmp_path: Path, mode: str) -> None:
+    command = start(*SMALL, "--mode", mode, "--gpus", 2)
+    assert command.wait(180) == 0, command.err
+    (row,) = rows(tmp_path)
+    peaks = [int(peak) for peak in row["peak_memory_bytes"].split(";")]
+    assert len(peaks) == 2
+    assert min(peaks) > int(row["parameter_bytes"])

@@ -1,0 +1,60 @@
+"""One training step as each mode makes it, with its gradients brought home; run in workers."""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mgpubench.config import RunConfig
+from mgpubench.models import build_model
+from mgpubench.runners.ddp import process_group
+from mgpubench.share import Seat, claim_share
+from mgpubench.train import TrainStep
+
+
+def global_batch(config: RunConfig) -> tuple[Tensor, Tensor]:
+    """The same images and labels, however many devices share them."""
+    generator = torch.Generator().manual_seed(7)
+    shape = (config.global_batch, 3, config.image_size, config.image_size)
+    images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+    return images, torch.randint(0, 10, shape[:1], generator=generator)
+
+
+def one_step(config: RunConfig, rank: int, folder: Path, listing: Path) -> dict[str, Any]:
+    """Gradients and weights after one step, and the batch sizes that the model itself saw."""
+    share = claim_share(config, rank)
+    seat = Seat(share, folder / "store", listing, lambda: None)
+    seen: list[int] = []
+    with process_group(config, seat) if config.mode == "ddp" else nullcontext():
+        model = build_model(config.model, 10, config.precision).to(share.device)
+        model.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
+        step = TrainStep(_wrap(config, model, share), share.device)
+        images, labels = global_batch(config)
+        mine = slice(share.rank * share.batch, (share.rank + 1) * share.batch)
+        loss = step((images[mine], labels[mine]))
+        return {
+            "loss": float(loss),
+            "seen": seen,
+            "gradients": _numbers(
+                {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+            ),
+            "weights": _numbers(dict(model.named_parameters())),
+            "buffers": _numbers(dict(model.named_buffers())),
+        }
+
+
+def _wrap(config: RunConfig, model: torch.nn.Module, share: Any) -> torch.nn.Module:
+    if config.mode == "single":
+        return model
+    runner = importlib.import_module(f"mgpubench.runners.{config.mode}")
+    wrapped: torch.nn.Module = runner.wrap(model, share if config.mode == "ddp" else config)
+    return wrapped
+
+
+def _numbers(tensors: dict[str, Tensor]) -> dict[str, list[float]]:
+    return {name: tensor.detach().cpu().flatten().tolist() for name, tensor in tensors.items()}

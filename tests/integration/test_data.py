@@ -1,0 +1,140 @@
+"""Batches: their form, whose they are, and that they never end."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from mgpubench.config import RunConfig
+from mgpubench.data import FolderDataset, open_feed
+from mgpubench.imagefolder import list_images
+from mgpubench.share import Share, claim_share
+
+Make = Callable[..., RunConfig]
+
+
+def share_of(config: RunConfig, rank: int) -> Share:
+    """The share, without keeping the process settings that come with it."""
+    threads = torch.get_num_threads()
+    share = claim_share(config, rank)
+    torch.set_num_threads(threads)
+    return share
+
+
+@pytest.mark.parametrize("data", ["synthetic", "synthetic-host"])
+def test_synthetic_batches_are_uint8_images_and_labels(cpu_config: Make, data: str) -> None:
+    config = cpu_config(data=data, batch_per_device=3, image_size=20)
+    feed = open_feed(config, share_of(config, 0), Path("none"))
+    images, labels = next(feed.batches)
+    assert images.shape == (3, 3, 20, 20)
+    assert images.dtype == torch.uint8
+    assert labels.shape == (3,)
+    assert labels.dtype == torch.int64
+    assert feed.num_classes == 1000
+    assert 0 <= int(labels.min()) <= int(labels.max()) < 1000
+
+
+def test_ranks_of_ddp_share_the_global_batch_of_dp(cpu_config: Make) -> None:
+    dp = cpu_config(mode="dp", num_devices=2)
+    ddp = cpu_config(mode="ddp", num_devices=2)
+    whole, labels = next(open_feed(dp, share_of(dp, 0), Path("none")).batches)
+    parts = [next(open_feed(ddp, share_of(ddp, rank), Path("none")).batches) for rank in (0, 1)]
+    assert torch.equal(whole, torch.cat([images for images, _ in parts]))
+    assert torch.equal(labels, torch.cat([part for _, part in parts]))
+    assert not torch.equal(parts[0][0], parts[1][0])
+
+
+def test_another_seed_gives_other_images(cpu_config: Make) -> None:
+    batches = [
+        next(open_feed(config, share_of(config, 0), Path("none")).batches)[0]
+        for config in (cpu_config(seed=0), cpu_config(seed=0), cpu_config(seed=1))
+    ]
+    assert torch.equal(batches[0], batches[1])
+    assert not torch.equal(batches[0], batches[2])
+
+
+@pytest.fixture
+def listing(photos: Callable[..., Path], tmp_path: Path) -> Path:
+    """Nine images: five cats and four dogs."""
+    path = tmp_path / "listing.json"
+    list_images(photos(cat=5, dog=4)).save(path)
+    return path
+
+
+def folder_config(make: Make, **changes: object) -> RunConfig:
+    return make(data="photos", workers_per_device=0, workers_per_rank=0, **changes)
+
+
+def test_a_folder_gives_its_classes_and_crops(cpu_config: Make, listing: Path) -> None:
+    config = folder_config(cpu_config, batch_per_device=9, image_size=16)
+    feed = open_feed(config, share_of(config, 0), listing)
+    images, labels = next(feed.batches)
+    assert images.shape == (9, 3, 16, 16)
+    assert images.dtype == torch.uint8
+    assert feed.num_classes == 2
+    assert sorted(labels.tolist()) == [0] * 5 + [1] * 4
+
+
+def test_a_folder_is_cycled_in_a_new_order_each_epoch(cpu_config: Make, listing: Path) -> None:
+    config = folder_config(cpu_config, batch_per_device=9, image_size=16)
+    feed = open_feed(config, share_of(config, 0), listing)
+    epochs = [batch[0] for batch in itertools.islice(feed.batches, 3)]
+    assert not torch.equal(epochs[0], epochs[1])
+    assert not torch.equal(epochs[1], epochs[2])
+
+
+def test_ranks_see_different_images_and_equally_many(cpu_config: Make, listing: Path) -> None:
+    """C20: nine images, two ranks, batch 2: two steps an epoch on both, one image left out."""
+    config = folder_config(cpu_config, mode="ddp", num_devices=2, batch_per_device=2, image_size=16)
+    seen = [
+        [
+            (*image.flatten()[:3].tolist(), int(label))
+            for images, labels in itertools.islice(
+                open_feed(config, share_of(config, rank), listing).batches, 2
+            )
+            for image, label in zip(images, labels, strict=True)
+        ]
+        for rank in (0, 1)
+    ]
+    assert [len(images) for images in seen] == [4, 4]
+    assert not set(seen[0]) & set(seen[1])
+
+
+def test_resize_and_crop_are_those_of_the_tutorial(tmp_path: Path) -> None:
+    """Shorter side to 256/224 of the size, then the centre."""
+    from PIL import Image
+    from torchvision import transforms
+
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randint(0, 256, (3, 300, 500), dtype=torch.uint8, generator=generator)
+    picture = transforms.functional.to_pil_image(noise)
+    picture.save(tmp_path / "a.png")
+    tutorial = transforms.Compose(
+        [transforms.Resize(256), transforms.CenterCrop(224), transforms.ToTensor()]
+    )
+    image, label = FolderDataset([(str(tmp_path / "a.png"), 1)], 224)[0]
+    with Image.open(tmp_path / "a.png") as original:
+        expected = tutorial(original)
+    assert label == 1
+    assert torch.equal(image, (expected * 255).round().to(torch.uint8))
+
+
+def test_grey_and_palette_images_become_rgb(tmp_path: Path) -> None:
+    from PIL import Image
+
+    for mode in ("L", "P", "RGBA", "CMYK"):
+        path = tmp_path / f"{mode}.tiff"
+        Image.new(mode, (40, 40)).save(path)
+        image, _ = FolderDataset([(str(path), 0)], 32)[0]
+        assert image.shape == (3, 32, 32), mode
+
+
+def test_an_unreadable_image_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "broken.jpg"
+    path.write_bytes(b"")
+    with pytest.raises(RuntimeError, match=r"cannot read image .*broken\.jpg: it is not an image"):
+        FolderDataset([(str(path), 0)], 32)[0]

@@ -1,0 +1,89 @@
+"""All modes train the same problem: a fast wrong gradient would be worth nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mgpubench.config import RunConfig
+from mgpubench.launch.supervisor import Supervisor
+from tests.conftest import make_cpu_config
+
+Make = Callable[..., RunConfig]
+Steps = dict[str, list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def steps(request: pytest.FixtureRequest) -> Steps:
+    """One step on the same 16 images: one device, two replicas in threads, two processes."""
+    supervisor: Supervisor = request.getfixturevalue("supervisor")
+    configs = {
+        "single": make_cpu_config(model="mlp", batch_per_device=16),
+        "dp": make_cpu_config(model="mlp", mode="dp", num_devices=2, batch_per_device=8),
+        "ddp": make_cpu_config(model="mlp", mode="ddp", num_devices=2, batch_per_device=8),
+    }
+    return {
+        mode: supervisor.launch(config, Path("none"), lambda n: None, "tests.gradients:one_step")  # type: ignore[misc]
+        for mode, config in configs.items()
+    }
+
+
+@pytest.mark.parametrize("mode", ["dp", "ddp"])
+def test_gradients_equal_those_of_one_device(steps: Steps, mode: str) -> None:
+    expected = steps["single"][0]["gradients"]
+    for rank in steps[mode]:
+        assert rank["gradients"].keys() == expected.keys()
+        for name, gradient in rank["gradients"].items():
+            assert relative_difference(gradient, expected[name]) < 1e-5, name
+
+
+@pytest.mark.parametrize("mode", ["dp", "ddp"])
+def test_weights_after_the_step_equal_those_of_one_device(steps: Steps, mode: str) -> None:
+    expected = steps["single"][0]["weights"]
+    for rank in steps[mode]:
+        for name, weights in rank["weights"].items():
+            assert relative_difference(weights, expected[name]) < 1e-5, name
+
+
+def test_the_gradients_are_not_zero(steps: Steps) -> None:
+    """Else the comparison above would hold for any bug that loses them all."""
+    for mode in ("single", "dp", "ddp"):
+        for name, gradient in steps[mode][0]["gradients"].items():
+            assert max(map(abs, gradient)) > 1e-6, (mode, name)
+
+
+def test_each_replica_sees_its_part_of_the_global_batch(steps: Steps) -> None:
+    """C23: on a CPU torch's own DataParallel would call the module once, with everything."""
+    assert steps["single"][0]["seen"] == [16]
+    assert steps["dp"][0]["seen"] == [8, 8]
+    assert [rank["seen"] for rank in steps["ddp"]] == [[8], [8]]
+
+
+def relative_difference(values: list[float], expected: list[float]) -> float:
+    """Largest difference, relative to the largest expected value."""
+    largest = max(map(abs, expected))
+    return max(abs(a - b) for a, b in zip(values, expected, strict=True)) / largest
+
+
+def test_batchnorm_statistics_of_dp_come_from_the_first_replica(
+    supervisor: Supervisor, cpu_config: Make
+) -> None:
+    """As with torch's DataParallel: the others' changes of their buffers are lost."""
+
+    def buffers(mode: str, **changes: Any) -> dict[str, list[float]]:
+        config = cpu_config(mode=mode, model="tiny-cnn", **changes)
+        (rank,) = supervisor.launch(
+            config, Path("none"), lambda n: None, "tests.gradients:one_step"
+        )
+        found: dict[str, list[float]] = rank["buffers"]  # type: ignore[index]
+        return found
+
+    first_half = buffers("single", batch_per_device=8)
+    replicas = buffers("dp", num_devices=2, batch_per_device=8)
+    assert replicas["model.1.num_batches_tracked"] == [1.0]
+    assert replicas["model.1.running_mean"] == pytest.approx(
+        first_half["model.1.running_mean"], rel=1e-5, abs=1e-7
+    )

@@ -1,0 +1,116 @@
+"""The loop: what is run, in which order, and which times belong to the window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count, pairwise
+from pathlib import Path
+
+import pytest
+import torch
+
+from mgpubench.config import RunConfig
+from mgpubench.data import open_feed
+from mgpubench.models import build_model
+from mgpubench.records import RankRecord
+from mgpubench.share import Seat, claim_share
+from mgpubench.train import Job, Schedule, make_schedule, measure, no_barrier, train
+
+Make = Callable[..., RunConfig]
+
+
+class CountingClock:
+    """Every mark is one second after the one before it."""
+
+    def __init__(self) -> None:
+        self.marks = 0
+
+    def mark(self) -> None:
+        self.marks += 1
+
+    def intervals_s(self) -> list[float]:
+        return [float(b - a) for a, b in pairwise(range(self.marks))]
+
+
+def recorded_job(log: list[str]) -> Job:
+    """A job that notes what the loop does."""
+
+    def step(batch: object) -> torch.Tensor:
+        log.append("step")
+        return torch.tensor(1.0)
+
+    return Job(
+        step=step,  # type: ignore[arg-type]
+        batches=count(),  # type: ignore[arg-type]
+        make_clock=lambda steps: CountingClock(),
+        synchronize=lambda: log.append("synchronize"),
+        barrier=lambda: log.append("barrier"),
+        on_step=lambda: None,
+    )
+
+
+def test_nothing_but_steps_happens_between_the_pause_and_the_end() -> None:
+    log: list[str] = []
+    train(recorded_job(log), Schedule(settle_steps=2, lead_in_steps=1, measured_steps=3))
+    pause = ["synchronize", "barrier", "synchronize"]
+    assert log == ["step"] * 2 + pause + ["step"] * 4 + ["synchronize"]
+
+
+def test_every_step_has_a_time_and_the_span_begins_at_the_pause() -> None:
+    trace = train(recorded_job([]), Schedule(settle_steps=2, lead_in_steps=1, measured_steps=3))
+    assert trace.step_times_s == [1.0] * 6
+    assert len(trace.data_waits_ns) == 6
+    assert trace.clock_span_s == 4.0
+
+
+@pytest.mark.parametrize(
+    ("warmup", "queue", "lead_in"),
+    [(20, 8, 8), (20, 64, 20), (20, 0, 1), (0, 8, 0), (1, 0, 1)],
+)
+def test_the_lead_in_is_as_long_as_the_loaders_queue(
+    cpu_config: Make, warmup: int, queue: int, lead_in: int
+) -> None:
+    schedule = make_schedule(cpu_config(warmup_steps=warmup, steps=7), queue)
+    assert schedule == Schedule(
+        settle_steps=warmup - lead_in, lead_in_steps=lead_in, measured_steps=7
+    )
+
+
+@pytest.fixture
+def record(cpu_config: Make) -> RankRecord:
+    """A real run in this process."""
+    threads = torch.get_num_threads()
+    config = cpu_config(warmup_steps=3, steps=5)
+    seen = [0]
+    share = claim_share(config, 0)
+    seat = Seat(share, Path("none"), Path("none"), lambda: seen.__setitem__(0, seen[0] + 1))
+    feed = open_feed(config, share, Path("none"))
+    model = build_model(config.model, feed.num_classes, config.precision)
+    try:
+        record = measure(config, seat, feed, model, no_barrier)
+    finally:
+        torch.set_num_threads(threads)
+    assert seen == [8]
+    return record
+
+
+def test_the_window_is_the_sum_of_the_measured_steps(record: RankRecord) -> None:
+    assert len(record.step_times_s) == len(record.data_waits_s) == 8
+    assert record.window_s == pytest.approx(sum(record.step_times_s[3:]), rel=1e-12)
+    assert all(
+        0 <= wait <= step
+        for wait, step in zip(record.data_waits_s, record.step_times_s, strict=True)
+    )
+
+
+def test_both_clocks_agree_on_a_cpu(record: RankRecord) -> None:
+    assert record.clock_span_s == pytest.approx(record.host_span_s, rel=0.05)
+    assert record.clock_span_s > record.window_s
+
+
+def test_the_loss_is_that_of_random_guessing_over_1000_classes(record: RankRecord) -> None:
+    assert record.final_loss == pytest.approx(6.9, abs=0.5)  # ln 1000 = 6.908
+
+
+def test_a_cpu_has_no_peak_memory(record: RankRecord) -> None:
+    assert record.peak_memory_bytes == []
