@@ -14,6 +14,9 @@ from mgpubench.format import format_percent
 from mgpubench.metrics import data_wait_share, measured_steps, slowest_rank
 from mgpubench.records import Figures, RankRecord
 
+CPU_SMOKE = "cpu-smoke"
+"""The finding of every CPU row; tables tell it once for all of them."""
+
 CLOCK_TOLERANCE = 0.01
 """The two clocks may differ by this share of the span."""
 
@@ -57,7 +60,7 @@ def check_run(
 
 def _check_kind(config: RunConfig) -> Iterator[Finding]:
     if config.device_type == "cpu":
-        yield Finding("cpu-smoke", "CPU rows are smoke tests of the tool, not a forecast for GPUs")
+        yield Finding(CPU_SMOKE, "CPU rows are smoke tests of the tool, not a forecast for GPUs")
     if config.effective_mode == "passthrough":
         yield Finding(
             "dp-passthrough", "dp on one device just calls the module; use --gpus 2 or more"

@@ -59,9 +59,6 @@ def format_count(count: int, noun: str) -> str:
 
 
 def _significant(value: float, digits: int) -> str:
-    decimals = max(0, digits - 1 - _exponent(value))
-    return f"{value:.{decimals}f}"
-
-
-def _exponent(value: float) -> int:
-    return int(f"{value:e}".partition("e")[2]) if value else 0
+    # The exponent of the rounded value: 9.9996 has 10.00 and not 10.000.
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
+    return f"{value:.{max(0, digits - 1 - exponent)}f}"

@@ -20,6 +20,8 @@ LAUNCHER_VARIABLES = re.compile(
 """Variables by which launchers speak to their ranks. Left over from another job, they would make
 torch wait for a store that nobody serves, so workers drop them."""
 
+CGROUP = Path("/sys/fs/cgroup")
+
 
 def usable_cores() -> int:
     """CPU cores that this process may use: CPU affinity and the cgroup's quota both count."""
@@ -32,14 +34,14 @@ def usable_cores() -> int:
 def _cgroup_quota_cores() -> float | None:
     """Cores' worth of CPU time that the cgroup allows; None where there is no limit."""
     try:
-        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()  # cgroup v2
+        limit, period = (CGROUP / "cpu.max").read_text().split()  # cgroup v2
     except (OSError, ValueError):
         return _cgroup_v1_quota_cores()
     return None if limit == "max" else int(limit) / int(period)
 
 
 def _cgroup_v1_quota_cores() -> float | None:
-    folder = Path("/sys/fs/cgroup/cpu")
+    folder = CGROUP / "cpu"
     try:
         limit = int((folder / "cpu.cfs_quota_us").read_text())
         period = int((folder / "cpu.cfs_period_us").read_text())

@@ -8,7 +8,7 @@ falls on all of them alike (Barrett et al., OOPSLA 2017).
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mgpubench.config import (
@@ -59,6 +59,7 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     configurations = [
         _configure(draft, mode, count) for mode, count in _combinations(draft, notices)
     ]
+    notices += _mixed_gpus(configurations, machine)
     if not configurations:
         raise RequestRefused("nothing to run: dp was left out and no other mode was asked for")
     rounds = request.rounds or draft.preset.rounds
@@ -210,6 +211,16 @@ def _configure(draft: _Draft, mode: Mode, count: int) -> RunConfig:
         seed=request.seed or 0,
         timeout_s=request.timeout_s,
     )
+
+
+def _mixed_gpus(configurations: Sequence[RunConfig], machine: Machine) -> Iterator[str]:
+    used = {index for config in configurations for index in config.device_indices}
+    names = sorted({machine.gpus[index].name for index in used})
+    if len(names) > 1:
+        yield (
+            f"the GPUs are of different models ({', '.join(names)}): every step takes as long as "
+            "the slowest of them"
+        )
 
 
 def _batch_per_device(draft: _Draft, count: int) -> int:

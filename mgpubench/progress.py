@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from mgpubench.checks import Finding
+from mgpubench.checks import CPU_SMOKE, Finding
 from mgpubench.config import RunConfig
 from mgpubench.errors import BenchError
 from mgpubench.format import format_duration, format_rate
@@ -80,12 +80,12 @@ class SessionDisplay:
                 self._line(f"hint: {error.hint}")
 
     def finding(self, config: RunConfig, finding: Finding) -> None:
-        """Print a finding, once for each code and configuration."""
-        name = config.label if config.device_type == "cuda" else "cpu"
-        key = f"{name} {finding.code}"
+        """Print a finding, once for each configuration; what holds for all CPU runs, once."""
+        place = "" if finding.code == CPU_SMOKE else f"{config.label}: "
+        key = f"{place}{finding.code}"
         if key not in self._said:
             self._said.add(key)
-            self._line(f"warning: {name}: {finding.message} [{finding.code}]")
+            self._line(f"warning: {place}{finding.message} [{finding.code}]")
 
     def close(self) -> None:
         """Take the bar away."""

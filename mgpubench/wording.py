@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from mgpubench.checks import CPU_SMOKE
 from mgpubench.compare import GROUP_KEY, Group, Row, Versus
 from mgpubench.format import (
     UNKNOWN,
@@ -154,9 +155,9 @@ def _sentences(rows: Sequence[Row]) -> list[str]:
     if any(versus and versus.paired is False for versus in comparisons):
         sentences.append(UNPAIRED_NOTE)
     sentences += [
-        f"findings of {_place(row)}: {_plain(', '.join(row.findings))}"
+        f"findings of {_place(row)}: {_plain(', '.join(codes))}"
         for row in rows
-        if row.findings
+        if (codes := [code for code in row.findings if code != CPU_SMOKE])
     ]
     if any(row.group.device_type == "cpu" for row in rows):
         sentences.append(CPU_NOTE)

@@ -31,33 +31,25 @@ def is_verbose(ctx: click.Context) -> bool:
     return bool(ctx.meta.get(_VERBOSE))
 
 
-class ModeList(click.ParamType[Any]):
-    """A comma list of modes; `all` is no list, but the absence of a choice."""
-
-    name = "modes"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[Mode, ...] | None:
-        """`single,ddp` as a tuple without repetitions; None for `all`."""
-        if value == "all":
-            return None
-        names = [name.strip() for name in str(value).split(",")]
-        if unknown := [name for name in names if name not in MODES]:
-            self.fail(f"{unknown[0]!r} is not a mode; modes: {', '.join(MODES)}, all", param, ctx)
-        return tuple(mode for mode in MODES if mode in names)
+def parse_modes(
+    ctx: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[Mode, ...] | None:
+    """`single,ddp` as a tuple without repetitions; None for `all`, which names no mode."""
+    if value is None or value == "all":
+        return None
+    names = [name.strip() for name in value.split(",")]
+    if unknown := [name for name in names if name not in MODES]:
+        raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(MODES)}, all.")
+    return tuple(mode for mode in MODES if mode in names)
 
 
-class CountList(click.ParamType[Any]):
-    """A comma list of whole numbers."""
-
-    name = "counts"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """`1,2,4` as a tuple without repetitions, in the order given."""
-        try:
-            return tuple(dict.fromkeys(int(count) for count in str(value).split(",")))
-        except ValueError:
-            self.fail(f"{value!r} is not a comma list of numbers, such as 1,2,4", param, ctx)
+def parse_counts(
+    ctx: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[int, ...] | None:
+    """`1,2,4` as a tuple without repetitions, in the order given."""
+    if value is None:
+        return None
+    try:
+        return tuple(dict.fromkeys(int(count) for count in value.split(",")))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a list of numbers such as 1,2,4.") from None

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from mgpubench import host
-from mgpubench.cli.options import CountList, ModeList, verbose_option
+from mgpubench.cli.options import parse_counts, parse_modes, verbose_option
 from mgpubench.config import DEVICE_CHOICES, PRECISIONS, SMOKE, STANDARD, Request
 from mgpubench.errors import BenchError
 
@@ -39,8 +39,8 @@ OVERSUBSCRIBE_HELP = "Allow several replicas on one GPU: tests the code, measure
 
 
 @click.command()
-@click.option("--mode", "-m", "modes", type=ModeList(), help=MODE_HELP)
-@click.option("--gpus", "-g", type=CountList(), help=GPUS_HELP)
+@click.option("--mode", "-m", "modes", callback=parse_modes, metavar="LIST", help=MODE_HELP)
+@click.option("--gpus", "-g", callback=parse_counts, metavar="LIST", help=GPUS_HELP)
 @click.option("--device", type=click.Choice(DEVICE_CHOICES), help=DEVICE_HELP)
 @click.option("--model", help=MODEL_HELP)
 @click.option("--batch-per-gpu", "-b", type=int, help=BATCH_HELP)

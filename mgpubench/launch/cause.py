@@ -97,9 +97,8 @@ def _raised(an_exit: Exit, label: str) -> BenchError:
     if _OUT_OF_MEMORY.search(failure.message) or failure.error_type == "OutOfMemoryError":
         message = f"out of memory: {message}"
         hint = "Use a smaller --batch-per-gpu or --image-size."
-    return RunFailed(
-        f"{label}: rank {an_exit.rank}: {failure.error_type}: {message}", hint, failure.details
-    )
+    error = f"{failure.error_type}: {message}" if message else failure.error_type
+    return RunFailed(f"{label}: rank {an_exit.rank}: {error}", hint, failure.details)
 
 
 def _last_line(message: str) -> str:

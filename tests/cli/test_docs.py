@@ -1,0 +1,92 @@
+"""What the pages say is true: every command of the README runs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mgpubench import __version__
+from mgpubench.cli import cli
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SET_UP = ("scripts/demo", "scripts/test")
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced code blocks of the README in one language."""
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+COMMANDS = [line for block in blocks("console") for line in block.splitlines()]
+
+
+@pytest.fixture
+def results(tmp_path: Path, photos: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder as the README assumes: with photographs, and with results of an earlier run."""
+    photos(cat=500, dog=600)
+    example = ROOT / "results" / "example"
+    session = tmp_path / "results" / "20260101T000000Z-abcdef"
+    session.mkdir(parents=True)
+    (session / "runs.csv").write_bytes((example / "runs.csv").read_bytes())
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("mgpubench")])
+@pytest.mark.usefixtures("results")
+def test_commands_of_the_readme_run(command: str) -> None:
+    """Runs that would need GPUs are only planned here, as if the GPUs were there."""
+    arguments = shlex.split(command)[1:]
+    if arguments[0] == "run" and "--smoke" not in arguments:
+        arguments.append("--dry-run")
+        if "--gpus" not in arguments:
+            arguments += ["--gpus", "8"]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.output
+
+
+def test_the_smoke_run_is_among_them() -> None:
+    assert "mgpubench run --smoke" in COMMANDS
+
+
+def test_every_other_command_is_a_script_that_ci_runs() -> None:
+    others = [command for command in COMMANDS if not command.startswith("mgpubench")]
+    assert others == list(SET_UP)
+    ci = (ROOT / ".ci" / "run").read_text()
+    assert all(re.search(rf"^{command}$", ci, re.MULTILINE) for command in others)
+
+
+@pytest.mark.usefixtures("results")
+def test_the_python_of_the_readme_runs() -> None:
+    (code,) = blocks("python")
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert "ddp" in answer.stdout
+
+
+def test_the_published_example_can_be_compared() -> None:
+    result = CliRunner().invoke(cli, ["compare", str(ROOT / "results" / "example")])
+    assert result.exit_code == 0
+    assert "resnet18, imagefolder:photos data, 64 px" in result.stdout
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert re.search(r"^## (\S+)", changelog, re.MULTILINE).group(1) == __version__  # type: ignore[union-attr]
+
+
+def test_no_page_or_source_names_a_path_of_a_developers_machine() -> None:
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.split()
+    pattern = re.compile(rb"/(home|Users|root)/\w")
+    texts = [ROOT / name for name in tracked if not name.endswith("test_docs.py")]
+    assert not [path for path in texts if path.is_file() and pattern.search(path.read_bytes())]

@@ -1,0 +1,59 @@
+"""Every command explains itself."""
+
+from __future__ import annotations
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from mgpubench import __version__
+from mgpubench.cli import cli
+
+COMMANDS = sorted(cli.commands)
+
+
+def invoke(*arguments: str) -> str:
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    return result.stdout
+
+
+def test_the_commands_are_those_of_the_contract() -> None:
+    assert COMMANDS == ["compare", "run"]
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_names_every_command(flag: str) -> None:
+    text = invoke(flag)
+    for command in COMMANDS:
+        assert f"mgpubench {command} " in text
+
+
+def test_version() -> None:
+    assert invoke("--version").split()[-1] == __version__
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_shows_all_its_options(command: str) -> None:
+    assert invoke(command, "-h") == invoke(command, "--help")
+    text = invoke(command, "-h")
+    for parameter in cli.commands[command].params:
+        if isinstance(parameter, click.Option):
+            for name in parameter.opts:
+                assert name in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_and_all_its_options_have_help(command: str) -> None:
+    found = cli.commands[command]
+    assert found.help
+    for parameter in found.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, parameter.name
+            assert parameter.help.strip() == parameter.help
+
+
+def test_no_option_is_called_batch_size() -> None:
+    """It would not say whose batch it is."""
+    assert "--batch-size" not in invoke("run", "-h")

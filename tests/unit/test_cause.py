@@ -1,0 +1,131 @@
+"""One cause among all that went wrong because of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from mgpubench.errors import BenchError, RequestRefused, RunFailed
+from mgpubench.launch.cause import Exit, find_cause
+from mgpubench.launch.worker import Failure
+
+PEER = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer"
+
+
+def raised(
+    rank: int,
+    message: str,
+    at_s: float = 1.0,
+    error_type: str = "RuntimeError",
+    refusal: BenchError | None = None,
+) -> Exit:
+    """A rank that left its error behind."""
+    failure = Failure(at_s, error_type, message, f"traceback of rank {rank}", refusal)
+    return Exit(rank=rank, pid=100 + rank, exit_code=1, failure=failure, log="")
+
+
+def ended(rank: int, exit_code: int) -> Exit:
+    """A rank that left nothing but its output."""
+    return Exit(rank, 100 + rank, exit_code, failure=None, log=f"output of rank {rank}")
+
+
+def cause(*exits: Exit) -> BenchError:
+    return find_cause(exits, "ddp x4")
+
+
+def test_a_signal_comes_first() -> None:
+    error = cause(raised(0, "first", at_s=0.1), ended(1, 3), ended(2, -9))
+    assert error.message == "ddp x4: rank 2 (pid 102) was killed by signal 9 (SIGKILL)"
+    assert "dmesg" in error.hint
+    assert isinstance(error, RunFailed)
+    assert error.details == "output of rank 2"
+    assert error.exit_code == 1
+
+
+def test_another_signal_has_no_word_about_memory() -> None:
+    error = cause(ended(0, -11))
+    assert error.message == "ddp x4: rank 0 (pid 100) was killed by signal 11 (SIGSEGV)"
+    assert error.hint == ""
+
+
+def test_a_signal_without_a_name_has_its_number() -> None:
+    assert "was killed by signal 40 (" in cause(ended(0, -40)).message
+
+
+@pytest.mark.parametrize("exit_code", [0, 3])
+def test_an_exit_without_a_word_comes_before_errors(exit_code: int) -> None:
+    error = cause(raised(0, "first", at_s=0.1), ended(1, exit_code))
+    assert error.message == (
+        f"ddp x4: rank 1 (pid 101) exited with code {exit_code} without leaving a record"
+    )
+    assert "--verbose" in error.hint
+    assert isinstance(error, RunFailed)
+    assert error.details == "output of rank 1"
+
+
+def test_of_errors_the_earliest_counts() -> None:
+    error = cause(raised(0, "echo", 2.0), raised(1, "cause", 1.0, "ValueError"))
+    assert error.message == "ddp x4: rank 1: ValueError: cause"
+    assert isinstance(error, RunFailed)
+    assert error.details == "traceback of rank 1"
+
+
+@pytest.mark.parametrize(
+    "complaint",
+    [
+        PEER,
+        "Connection reset by peer",
+        "[Errno 32] Broken pipe",
+        "NCCL error: ncclRemoteError: A call failed possibly due to a network error",
+        "Timed out waiting 1800000ms for recv operation to complete",
+        "connection refused",
+    ],
+)
+def test_an_earlier_complaint_about_a_peer_is_only_an_echo(complaint: str) -> None:
+    error = cause(raised(0, complaint, 1.0), raised(1, "cause", 5.0))
+    assert error.message == "ddp x4: rank 1: RuntimeError: cause"
+
+
+def test_a_complaint_about_a_peer_is_better_than_nothing() -> None:
+    error = cause(raised(0, PEER, 2.0), raised(1, PEER, 1.0))
+    assert error.message == f"ddp x4: rank 1: RuntimeError: {PEER}"
+
+
+def test_an_error_in_a_loader_worker_is_reduced_to_its_last_line() -> None:
+    message = """Caught RuntimeError in DataLoader worker process 0.
+Original Traceback (most recent call last):
+  File "worker.py", line 349, in _worker_loop
+    data = fetcher.fetch(index)
+RuntimeError: cannot read image photos/cat/0.jpg: it is not an image
+
+"""
+    assert cause(raised(0, message)).message == (
+        "ddp x4: rank 0: RuntimeError: cannot read image photos/cat/0.jpg: it is not an image"
+    )
+
+
+def test_of_other_messages_the_first_line_is_shown() -> None:
+    error = cause(raised(0, "\nwhat happened\nException raised from x at y.cpp:1\nframe #0"))
+    assert error.message == "ddp x4: rank 0: RuntimeError: what happened"
+
+
+def test_an_error_without_a_message_is_named_by_its_type() -> None:
+    assert cause(raised(0, "", error_type="KeyError")).message == "ddp x4: rank 0: KeyError"
+
+
+@pytest.mark.parametrize(
+    ("message", "error_type"),
+    [
+        ("CUDA out of memory. Tried to allocate 2.00 GiB.", "OutOfMemoryError"),
+        ("anything", "OutOfMemoryError"),
+        ("DefaultCPUAllocator: can't allocate memory: you tried", "RuntimeError"),
+    ],
+)
+def test_memory_has_its_own_words_and_advice(message: str, error_type: str) -> None:
+    error = cause(raised(0, message, error_type=error_type))
+    assert error.message == f"ddp x4: rank 0: {error_type}: out of memory: {message}"
+    assert error.hint == "Use a smaller --batch-per-gpu or --image-size."
+
+
+def test_an_error_of_ours_is_raised_as_it_was() -> None:
+    refusal = RequestRefused("--model x is not known", "Known: y.")
+    assert cause(raised(0, str(refusal), refusal=refusal)) is refusal

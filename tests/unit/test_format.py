@@ -1,0 +1,111 @@
+"""How numbers look: four digits, no exponents, and a hyphen for what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mgpubench.format import (
+    format_count,
+    format_duration,
+    format_gibibytes,
+    format_interval,
+    format_milliseconds,
+    format_percent,
+    format_rate,
+    format_ratio,
+)
+
+
+@pytest.mark.parametrize(
+    "show",
+    [
+        format_rate,
+        format_ratio,
+        format_interval,
+        format_percent,
+        format_milliseconds,
+        format_duration,
+        format_gibibytes,
+    ],
+)
+def test_the_unknown_is_a_hyphen(show: Callable[[Any], str]) -> None:
+    assert show(None) == "-"
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [
+        (0.0, "0.000"),
+        (0.001234, "0.001234"),
+        (0.99994, "0.9999"),
+        (0.99996, "1.000"),
+        (1.0, "1.000"),
+        (9.9994, "9.999"),
+        (9.9996, "10.00"),
+        (12.344, "12.34"),
+        (123.45, "123.5"),
+        (999.94, "999.9"),
+        (999.96, "1000"),
+        (1234.4, "1234"),
+        (1234.6, "1235"),
+        (9_876_543.2, "9876543"),
+    ],
+)
+def test_rates_have_four_digits_and_no_exponent(rate: float, text: str) -> None:
+    assert format_rate(rate) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0001, "0.1000"), (0.0123, "12.30"), (0.5, "500.0"), (12.3456, "12346")]
+)
+def test_milliseconds_are_made_of_seconds(seconds: float, text: str) -> None:
+    assert format_milliseconds(seconds) == text
+
+
+@pytest.mark.parametrize(("ratio", "text"), [(1.0, "1.000"), (0.99951, "1.000"), (3.9876, "3.988")])
+def test_ratios_have_three_decimals(ratio: float, text: str) -> None:
+    assert format_ratio(ratio) == text
+
+
+def test_an_interval_has_both_ends() -> None:
+    assert format_interval((1.2014, 1.2666)) == "1.201..1.267"
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.0, "0.0 %"), (0.123, "12.3 %"), (1.0, "100.0 %"), (-0.015, "-1.5 %")]
+)
+def test_percentages_are_of_one(share: float, text: str) -> None:
+    assert format_percent(share) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 00 s"),
+        (125, "2 min 05 s"),
+        (3599.4, "59 min 59 s"),
+        (3599.6, "1 h 00 min"),
+        (3725, "1 h 02 min"),
+        (360_000, "100 h 00 min"),
+    ],
+)
+def test_durations_change_their_units_at_60(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [(0, "0.00"), (2**30, "1.00"), (10**9, "0.93"), (85_899_345_920, "80.00")],
+)
+def test_memory_is_in_units_of_1024(num_bytes: int, text: str) -> None:
+    assert format_gibibytes(num_bytes) == text
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 runs"), (1, "1 run"), (2, "2 runs")])
+def test_a_count_has_its_noun(count: int, text: str) -> None:
+    assert format_count(count, "run") == text
