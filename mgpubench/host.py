@@ -21,6 +21,7 @@ LAUNCHER_VARIABLES = re.compile(
 torch wait for a store that nobody serves, so workers drop them."""
 
 CGROUP = Path("/sys/fs/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 def usable_cores() -> int:
@@ -32,31 +33,52 @@ def usable_cores() -> int:
 
 
 def _cgroup_quota_cores() -> float | None:
-    """Cores' worth of CPU time that the cgroup allows; None where there is no limit."""
-    try:
-        limit, period = (CGROUP / "cpu.max").read_text().split()  # cgroup v2
-    except (OSError, ValueError):
-        return _cgroup_v1_quota_cores()
-    return None if limit == "max" else int(limit) / int(period)
+    """Cores' worth of CPU time that the cgroups allow; None where there is no limit."""
+    quotas = [
+        quota
+        for folder in _own_cgroups()
+        for quota in (_quota_v2(folder), _quota_v1(CGROUP / "cpu" / folder.relative_to(CGROUP)))
+        if quota is not None
+    ]
+    return min(quotas, default=None)
 
 
-def _cgroup_v1_quota_cores() -> float | None:
-    folder = CGROUP / "cpu"
+def _own_cgroups() -> list[Path]:
+    """The cgroup of this process and those around it: a batch system limits one of them."""
+    paths = []
+    for line in _read(OWN_CGROUP).splitlines():
+        controllers, path = line.split(":", 2)[1:]
+        if controllers in ("", "cpu,cpuacct", "cpu"):
+            own = CGROUP / path.lstrip("/")
+            paths += [own, *(parent for parent in own.parents if parent.is_relative_to(CGROUP))]
+    return paths or [CGROUP]
+
+
+def _quota_v2(folder: Path) -> float | None:
+    words = _read(folder / "cpu.max").split()
+    if len(words) != 2 or not all(word.isdecimal() for word in words):
+        return None  # "max 100000" is no limit
+    return int(words[0]) / int(words[1])
+
+
+def _quota_v1(folder: Path) -> float | None:
+    limit = _read(folder / "cpu.cfs_quota_us").strip()
+    period = _read(folder / "cpu.cfs_period_us").strip()
+    # A limit of -1 is none.
+    return int(limit) / int(period) if limit.isdecimal() and period.isdecimal() else None
+
+
+def _read(path: Path) -> str:
+    """The text of a file of the kernel's; empty where there is none."""
     try:
-        limit = int((folder / "cpu.cfs_quota_us").read_text())
-        period = int((folder / "cpu.cfs_period_us").read_text())
-    except (OSError, ValueError):
-        return None
-    return None if limit <= 0 else limit / period
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 def cpu_model() -> str:
     """The CPU's name; empty where the system does not say."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return platform.processor()
-    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    match = re.search(r"^model name\s*:\s*(.+)$", _read(Path("/proc/cpuinfo")), re.MULTILINE)
     return match.group(1).strip() if match else platform.processor()
 
 

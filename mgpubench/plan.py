@@ -27,7 +27,9 @@ from mgpubench.config import (
 )
 from mgpubench.errors import RequestRefused
 
-DEFAULT_CPU_DEVICES = 2
+PRESET_DEVICES = 2
+"""Devices on a CPU, and in a smoke run on GPUs where there are so many."""
+
 MAX_DEFAULT_WORKERS = 4
 """Loader workers a device: the tutorial's four, where the cores allow it."""
 
@@ -60,8 +62,6 @@ def make_plan(request: Request, machine: Machine) -> Plan:
         _configure(draft, mode, count) for mode, count in _combinations(draft, notices)
     ]
     notices += _mixed_gpus(configurations, machine)
-    if not configurations:
-        raise RequestRefused("nothing to run: dp was left out and no other mode was asked for")
     rounds = request.rounds or draft.preset.rounds
     order = draw_order(len(configurations), rounds, random.Random(request.seed))
     runs = tuple(
@@ -110,10 +110,14 @@ class _Draft:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Device counts of dp and ddp."""
+        """Device counts of dp and ddp; single always takes one."""
+        if self.request.gpus is not None:
+            return self.request.gpus
+        if self.request.modes == ("single",):
+            return (1,)
         if self.device_type == "cpu":
-            return self.request.gpus or (DEFAULT_CPU_DEVICES,)
-        return self.request.gpus or (self.num_visible,)
+            return (PRESET_DEVICES,)
+        return (min(PRESET_DEVICES, self.num_visible) if self.request.smoke else self.num_visible,)
 
 
 def _choose_device(request: Request, machine: Machine) -> DeviceType:

@@ -114,7 +114,7 @@ def plan_session(request: Request, stop: StopSignal) -> Plan:
     """
     if request.wants_cpu:
         plan = make_plan(request, host.assumed_machine(0))
-    elif request.gpus is not None:
+    elif request.gpus is not None and not request.oversubscribe:
         plan = make_plan(request, host.assumed_machine(max(request.gpus)))
     else:
         with open_supervisor(stop, needs_torchvision=False) as supervisor:

@@ -149,7 +149,11 @@ def _verdict(versus: Versus | None) -> str:
 
 
 def _sentences(rows: Sequence[Row]) -> list[str]:
-    sentences = [_answer(row, row.versus_dp) for row in rows if row.versus_dp]
+    sentences = [
+        _answer(row, versus)
+        for row in rows
+        if (versus := row.versus_dp) and versus.ratio is not None
+    ]
     sentences += _hint(rows)
     comparisons = [versus for row in rows for versus in (row.versus_baseline, row.versus_dp)]
     if any(versus and versus.paired is False for versus in comparisons):

@@ -82,8 +82,8 @@ def test_what_is_impossible_is_refused_in_one_line(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--mode dpp", "'dpp' is not a mode; modes: single, dp, ddp, all"),
-        ("--gpus two", "'two' is not a comma list of numbers, such as 1,2,4"),
+        ("--mode dpp", "'dpp' is not one of single, dp, ddp, all"),
+        ("--gpus two", "'two' is not a list of numbers such as 1,2,4"),
         ("--device tpu", "'tpu' is not one of 'auto', 'cuda', 'cpu'"),
         ("--precision fp8", "'fp8' is not one of 'fp32', 'tf32', 'amp-bf16'"),
         ("--seed -1", "-1 is not in the range"),

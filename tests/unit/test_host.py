@@ -90,6 +90,7 @@ def test_omp_num_threads_may_be_unset() -> None:
 def cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cgroup without limits, on a machine whose affinity allows eight cores."""
     monkeypatch.setattr(host, "CGROUP", tmp_path)
+    monkeypatch.setattr(host, "OWN_CGROUP", tmp_path / "own")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
     return tmp_path
 
@@ -120,6 +121,16 @@ def test_the_quota_of_cgroup_1_counts(cgroup: Path, quota: int, cores: int) -> N
     (cgroup / "cpu" / "cpu.cfs_quota_us").write_text(f"{quota}\n")
     (cgroup / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
     assert host.usable_cores() == cores
+
+
+def test_the_least_quota_of_the_cgroups_around_a_job_counts(cgroup: Path) -> None:
+    (cgroup / "own").write_text("0::/slurm/job_7/step_0\n")
+    job = cgroup / "slurm" / "job_7"
+    (job / "step_0").mkdir(parents=True)
+    (job / "step_0" / "cpu.max").write_text("max 100000\n")
+    (job / "cpu.max").write_text("200000 100000\n")
+    (cgroup / "slurm" / "cpu.max").write_text("600000 100000\n")
+    assert host.usable_cores() == 2
 
 
 def test_a_driver_that_does_not_answer_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:

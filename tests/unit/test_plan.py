@@ -283,7 +283,7 @@ def test_the_smoke_values(machine: MakeMachine) -> None:
 
 def test_options_beside_smoke_win(machine: MakeMachine) -> None:
     options: dict[str, Any] = {"gpus": (3,), "model": "mlp", "batch_per_gpu": 6, "image_size": 48}
-    steps = {"warmup_steps": 0, "steps": 9, "rounds": 2, "seed": 5}
+    steps: dict[str, Any] = {"warmup_steps": 0, "steps": 9, "rounds": 2, "seed": 5}
     plan = make_plan(Request(smoke=True, device="cuda", **options, **steps), machine(4))
     runs = configurations(plan)
     assert sorted(runs) == ["ddp x3", "dp x3", "single x1"]
