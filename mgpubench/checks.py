@@ -72,6 +72,13 @@ def _check_kind(config: RunConfig) -> Iterator[Finding]:
 
 
 def _check_warmup(config: RunConfig) -> Iterator[Finding]:
+    if config.queue_length > config.lead_in_steps:
+        yield Finding(
+            "short-lead-in",
+            f"{config.queue_length} batches could be loaded before the window, and only "
+            f"{config.lead_in_steps} steps used them up: loading may look faster than it is; use "
+            f"--warmup-steps {config.queue_length}",
+        )
     if config.warmup_steps == 0:
         yield Finding(
             "no-warmup",

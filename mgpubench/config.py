@@ -26,6 +26,17 @@ DEVICE_CHOICES: tuple[DeviceChoice, ...] = get_args(DeviceChoice)
 SYNTHETIC = "synthetic"
 SYNTHETIC_HOST = "synthetic-host"
 
+NUM_SYNTHETIC_CLASSES = 1000
+"""ImageNet's number of classes; a folder has its own."""
+
+PREFETCH_FACTOR = 2
+"""Batches that each loader worker keeps ready; torch's default."""
+
+DEFAULT_TIMEOUT_S = 1800.0
+DEFAULT_OUT = "results"
+DEFAULT_MARGIN = 0.02
+"""Relative difference that counts: below it two modes are equivalent."""
+
 BUILTIN_MODELS = ("tiny-cnn", "mlp")
 """Models of our own, which need no torchvision."""
 
@@ -78,9 +89,9 @@ class Request:
     rounds: int | None = None
     seed: int | None = None
     """Seed of weights and data (0 if not given) and, only if given, of the order of the runs."""
-    timeout_s: float = 1800.0
+    timeout_s: float = DEFAULT_TIMEOUT_S
     """Seconds that one run may take, its start included."""
-    out: str = "results"
+    out: str = DEFAULT_OUT
     """Folder in which the session's folder is made."""
     smoke: bool = False
     oversubscribe: bool = False
@@ -107,6 +118,8 @@ class Request:
                 raise RequestRefused(f"{option} is {value}, and must be at least {least}")
         if not 0 < self.timeout_s < float("inf"):
             raise RequestRefused(f"--timeout is {self.timeout_s:g}, and must be above 0 seconds")
+        if not self.data:
+            raise RequestRefused("--data is empty", f"Name a folder, or {SYNTHETIC}.")
         self._check_gpus()
         self._check_device()
 
@@ -250,6 +263,20 @@ class RunConfig:
         return self.num_devices * self.batch_per_device
 
     @property
+    def queue_length(self) -> int:
+        """Batches that a process's loader can have ready; none where data are synthetic."""
+        is_folder = self.data not in (SYNTHETIC, SYNTHETIC_HOST)
+        return self.workers_per_rank * PREFETCH_FACTOR if is_folder else 0
+
+    @property
+    def lead_in_steps(self) -> int:
+        """Warm-up steps directly before the window, without a pause between.
+
+        As many as batches were ready before, which would be free, if the warm-up is that long.
+        """
+        return min(self.warmup_steps, max(1, self.queue_length))
+
+    @property
     def total_steps(self) -> int:
         """Warm-up steps and measured steps together."""
         return self.warmup_steps + self.steps
@@ -258,8 +285,3 @@ class RunConfig:
     def label(self) -> str:
         """The run in a few words, as progress and errors name it: `ddp x2`."""
         return f"{self.mode} x{self.num_devices}"
-
-    @property
-    def key(self) -> tuple[Mode, int]:
-        """What tells the configurations of one plan apart."""
-        return self.mode, self.num_devices

@@ -5,6 +5,7 @@ Images are uint8 of shape (batch, 3, size, size) and labels int64 of shape (batc
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import random
 from collections.abc import Iterator
@@ -16,9 +17,15 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from mgpubench.config import SYNTHETIC, SYNTHETIC_HOST, RunConfig
+from mgpubench.config import (
+    NUM_SYNTHETIC_CLASSES,
+    PREFETCH_FACTOR,
+    SYNTHETIC,
+    SYNTHETIC_HOST,
+    RunConfig,
+)
+from mgpubench.errors import TorchUnavailable
 from mgpubench.imagefolder import load_listing
-from mgpubench.models import NUM_CLASSES
 from mgpubench.share import Share
 
 if TYPE_CHECKING:
@@ -31,9 +38,6 @@ Batch = tuple[Tensor, Tensor]
 SYNTHETIC_BATCHES = 4
 """Different batches that are cycled, so that the model cannot learn one by heart."""
 
-PREFETCH_FACTOR = 2
-"""Batches that each loader worker keeps ready; torch's default."""
-
 
 @dataclass(frozen=True, slots=True)
 class Feed:
@@ -41,8 +45,6 @@ class Feed:
 
     batches: Iterator[Batch]
     num_classes: int
-    queue_length: int
-    """Batches that can be ready in advance, which a pause would leave unpaid for."""
 
 
 def open_feed(config: RunConfig, share: Share, listing: Path) -> Feed:
@@ -54,11 +56,11 @@ def open_feed(config: RunConfig, share: Share, listing: Path) -> Feed:
 
 def _synthetic_feed(config: RunConfig, share: Share) -> Feed:
     batches = [_synthetic_batch(config, share, index) for index in range(SYNTHETIC_BATCHES)]
-    return Feed(itertools.cycle(batches), num_classes=NUM_CLASSES, queue_length=0)
+    return Feed(itertools.cycle(batches), num_classes=NUM_SYNTHETIC_CLASSES)
 
 
 def _synthetic_batch(config: RunConfig, share: Share, index: int) -> Batch:
-    """Random images and labels: the same global batch whichever way the mode cuts it."""
+    """Random images and labels, made device by device: dp and ddp share one global batch."""
     shards = [_shard(config, device, index) for device in share.device_numbers]
     images, labels = (torch.cat(parts) for parts in zip(*shards, strict=True))
     if config.data == SYNTHETIC:
@@ -73,7 +75,7 @@ def _shard(config: RunConfig, device_number: int, index: int) -> Batch:
     generator = torch.Generator().manual_seed(seed)
     shape = (config.batch_per_device, 3, config.image_size, config.image_size)
     images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
-    labels = torch.randint(0, NUM_CLASSES, shape[:1], generator=generator)
+    labels = torch.randint(0, NUM_SYNTHETIC_CLASSES, shape[:1], generator=generator)
     return images, labels
 
 
@@ -102,9 +104,7 @@ def _folder_feed(config: RunConfig, share: Share, listing: Path) -> Feed:
         persistent_workers=workers > 0,
         prefetch_factor=PREFETCH_FACTOR if workers else None,
     )
-    return Feed(
-        _epochs(loader, sampler), num_classes=len(classes), queue_length=workers * PREFETCH_FACTOR
-    )
+    return Feed(_epochs(loader, sampler), num_classes=len(classes))
 
 
 def _epochs(loader: DataLoader[Any], sampler: DistributedSampler[Any]) -> Iterator[Batch]:
@@ -132,6 +132,22 @@ class FolderDataset(Dataset[tuple[Tensor, int]]):
         """
         path, label = self._samples[index]
         return self._transform(_read_rgb(path)), label
+
+
+def check_decoder() -> None:
+    """Find out before the first run whether images can be decoded at all.
+
+    Raises:
+        TorchUnavailable: if torchvision or Pillow cannot be imported.
+    """
+    try:
+        _make_transform(1)
+        importlib.import_module("PIL.Image")
+    except ImportError as error:
+        raise TorchUnavailable(
+            f"a folder of images needs torchvision and Pillow: {error}",
+            "Install the torchvision of your torch, or use --data synthetic.",
+        ) from error
 
 
 def _make_transform(image_size: int) -> Callable[[Image], Tensor]:

@@ -1,6 +1,6 @@
 """Every error that a user can meet, with the exit code it ends the program with.
 
-BenchError                what and where, plus a hint that says what to do next
+BenchError                what and where, a hint what to do next, details for --verbose
   RequestRefused     2    refused before anything was started
   ResultsUnreadable  2    a result file that cannot be used at all
   NoUsableResults    1    readable results, but nothing in them to compare
@@ -19,10 +19,11 @@ class BenchError(Exception):
 
     exit_code = 1
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    def __init__(self, message: str, hint: str = "", details: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.details = details
 
 
 class RequestRefused(BenchError):
@@ -47,10 +48,6 @@ class TorchUnavailable(BenchError):
 
 class RunFailed(BenchError):
     """A run ended without a measurement. `details` holds the failing rank's own traceback."""
-
-    def __init__(self, message: str, hint: str = "", details: str = "") -> None:
-        super().__init__(message, hint)
-        self.details = details
 
 
 class Interrupted(BenchError):

@@ -20,6 +20,15 @@ LAUNCHER_VARIABLES = re.compile(
 """Variables by which launchers speak to their ranks. Left over from another job, they would make
 torch wait for a store that nobody serves, so workers drop them."""
 
+RECORDED_VARIABLES = re.compile(
+    r"CUDA_(VISIBLE_DEVICES|DEVICE_MAX_CONNECTIONS|LAUNCH_BLOCKING|MODULE_LOADING)"
+    r"|(OMP|MKL|OPENBLAS)_NUM_THREADS|KMP_(AFFINITY|BLOCKTIME)|OMP_(PROC_BIND|PLACES)"
+    r"|PYTORCH_(CUDA_)?ALLOC_CONF|TORCH_(ALLOW_TF32_CUBLAS_OVERRIDE|CUDNN_V8_API_DISABLED)"
+    r"|NVIDIA_TF32_OVERRIDE|CUBLAS_WORKSPACE_CONFIG|TORCH_NCCL_(?!.*(FILE|PATH))\w+"
+    r"|NCCL_(?!.*(FILE|PATH|HOME|ID))\w+|GLOO_SOCKET_IFNAME"
+)
+"""Variables that change how fast training is, and hold no path, name or secret."""
+
 CGROUP = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
 
@@ -112,6 +121,11 @@ def assumed_machine(num_gpus: int) -> Machine:
         usable_cores=usable_cores(),
         omp_num_threads=omp_num_threads(os.environ),
     )
+
+
+def recorded_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The part of the environment that results carry: an allow-list, never the whole of it."""
+    return {name: value for name, value in environ.items() if RECORDED_VARIABLES.fullmatch(name)}
 
 
 def loopback_interface() -> str:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeVar
 
 from mgpubench.config import RunConfig
 from mgpubench.records import Figures, RankRecord
+
+N = TypeVar("N", int, float)
 
 MIN_STEPS_FOR_P95 = 20
 MIN_STEPS_FOR_P99 = 100
@@ -43,7 +46,7 @@ def quantile(values: Sequence[float], q: float) -> float:
     return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
-def measured_steps(values: Sequence[float], steps: int) -> Sequence[float]:
+def measured_steps(values: Sequence[N], steps: int) -> Sequence[N]:
     """The last `steps` values: the window without its warm-up."""
     return values[len(values) - steps :]
 
@@ -68,7 +71,7 @@ def summarize(config: RunConfig, ranks: Sequence[RankRecord]) -> Figures:
     """
     deciding = slowest_rank(ranks)
     times = measured_steps(deciding.step_times_s, config.steps)
-    samples = config.global_batch * config.steps
+    samples = sum(sum(measured_steps(rank.samples, config.steps)) for rank in ranks)
     throughput = throughput_samples_per_s(samples, deciding.window_s)
     memory = [peak for rank in ranks for peak in rank.peak_memory_bytes]
     return Figures(

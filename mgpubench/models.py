@@ -14,9 +14,6 @@ from mgpubench.config import BUILTIN_MODELS, Precision
 from mgpubench.errors import RequestRefused, TorchUnavailable
 from mgpubench.records import ModelFacts
 
-NUM_CLASSES = 1000
-"""ImageNet's number of classes, for synthetic data; a folder has its own."""
-
 # ImageNet's statistics, as the tutorial's Normalize has them, on the 0..255 scale of uint8 images.
 IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
 IMAGENET_STD = (0.229 * 255, 0.224 * 255, 0.225 * 255)
@@ -29,23 +26,31 @@ class TrainableModel(nn.Module):
     not inherit the autocast dtype: bf16 set around it would silently become fp16.
     """
 
-    mean: Tensor
-    std: Tensor
-
     def __init__(self, model: nn.Module, precision: Precision) -> None:
         super().__init__()
         self.model = model
         self.autocast_dtype = torch.bfloat16 if precision == "amp-bf16" else None
-        # Not persistent: constants, and no part of the model's state.
-        self.register_buffer("mean", _per_channel(IMAGENET_MEAN), persistent=False)
-        self.register_buffer("std", _per_channel(IMAGENET_STD), persistent=False)
+        # No buffers: DDP and DataParallel would broadcast them in every step, which the user's own
+        # model does not make them do.
+        self._statistics: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits of shape (N, classes) for uint8 images of shape (N, 3, S, S)."""
-        normalized = (images.float() - self.mean) / self.std
+        mean, std = self._statistics_on(images.device)
+        normalized = (images.float() - mean) / std
         with self._autocast(images.device.type):
             logits: Tensor = self.model(normalized)
         return logits.float()
+
+    def _statistics_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """ImageNet's mean and deviation, made once for each device that a replica runs on."""
+        if device not in self._statistics:
+            mean, std = (
+                torch.tensor(values, device=device).view(1, 3, 1, 1)
+                for values in (IMAGENET_MEAN, IMAGENET_STD)
+            )
+            self._statistics[device] = mean, std
+        return self._statistics[device]
 
     def _autocast(self, device_type: str) -> contextlib.AbstractContextManager[object]:
         if self.autocast_dtype is None:
@@ -77,10 +82,6 @@ def inspect_model(name: str, num_classes: int) -> ModelFacts:
         num_parameters=sum(p.numel() for p in parameters),
         parameter_bytes=sum(p.numel() * p.element_size() for p in parameters),
     )
-
-
-def _per_channel(values: tuple[float, float, float]) -> Tensor:
-    return torch.tensor(values).view(1, 3, 1, 1)
 
 
 def _tiny_cnn(num_classes: int) -> nn.Module:

@@ -61,6 +61,8 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     configurations = [
         _configure(draft, mode, count) for mode, count in _combinations(draft, notices)
     ]
+    if request.warmup_steps is None:
+        configurations = _lengthen_warmup(configurations, notices)
     notices += _mixed_gpus(configurations, machine)
     rounds = request.rounds or draft.preset.rounds
     order = draw_order(len(configurations), rounds, random.Random(request.seed))
@@ -215,6 +217,19 @@ def _configure(draft: _Draft, mode: Mode, count: int) -> RunConfig:
         seed=request.seed or 0,
         timeout_s=request.timeout_s,
     )
+
+
+def _lengthen_warmup(configurations: list[RunConfig], notices: list[str]) -> list[RunConfig]:
+    """A warm-up, for all alike, in which every loader's queue is used up before the window.
+
+    Else the window would begin with batches that were loaded before it. DataParallel's one loader
+    has the workers of all devices, and so the longest queue.
+    """
+    longest = max(config.queue_length for config in configurations)
+    if longest <= configurations[0].warmup_steps:
+        return configurations
+    notices.append(f"{longest} warm-up steps, to use up what the loaders have ready by then")
+    return [replace(config, warmup_steps=longest) for config in configurations]
 
 
 def _mixed_gpus(configurations: Sequence[RunConfig], machine: Machine) -> Iterator[str]:

@@ -15,8 +15,8 @@ class RankRecord:
     """What one process measured. Steps are listed warm-up first, then the window."""
 
     rank: int
-    samples_per_step: int
-    """Samples that this rank takes in one step."""
+    samples: list[int]
+    """Samples that this rank took in each step, counted."""
     step_times_s: list[float]
     data_waits_s: list[float]
     """Time in `next(loader)`, a part of the step time."""

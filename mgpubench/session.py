@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from mgpubench import __version__, host, imagefolder, results
 from mgpubench.checks import Finding, check_run
-from mgpubench.config import BUILTIN_MODELS, Machine, Request, RunConfig
+from mgpubench.config import (
+    BUILTIN_MODELS,
+    NUM_SYNTHETIC_CLASSES,
+    Machine,
+    Request,
+    RunConfig,
+)
 from mgpubench.errors import BenchError, Interrupted
 from mgpubench.imagefolder import ImageListing
 from mgpubench.launch.signals import StopSignal
@@ -27,8 +34,6 @@ from mgpubench.records import (
     Status,
     StepRecord,
 )
-
-SYNTHETIC_CLASSES = 1000
 
 
 class Display(Protocol):
@@ -85,7 +90,7 @@ def run_session(
         BenchError: if nothing could be started; Interrupted after a signal.
     """
     results.check_writable(Path(request.out))
-    listing = imagefolder.list_images(Path(request.data)) if request.uses_folder else None
+    listing = _list_images(request, stop)
     with open_supervisor(stop, needs_torchvision=_needs_torchvision(request)) as supervisor:
         machine: Machine = supervisor.call("mgpubench.machine:describe")
         plan = make_plan(request, machine)
@@ -120,9 +125,19 @@ def plan_session(request: Request, stop: StopSignal) -> Plan:
         with open_supervisor(stop, needs_torchvision=False) as supervisor:
             num_gpus = supervisor.call("mgpubench.machine:count_gpus")
         plan = make_plan(request, host.assumed_machine(num_gpus))
-    if request.uses_folder:
-        _check_images(plan, imagefolder.list_images(Path(request.data)))
-    return plan
+    notices = ["without --seed every session draws an order of its own"] * (request.seed is None)
+    if listing := _list_images(request, stop):
+        _check_images(plan, listing)
+        notices += listing.warnings
+    return replace(plan, notices=(*plan.notices, *notices))
+
+
+def _list_images(request: Request, stop: StopSignal) -> ImageListing | None:
+    if not request.uses_folder:
+        return None
+    # A large folder on a slow disk takes minutes; there is nothing to lose yet.
+    with stop.raising():
+        return imagefolder.list_images(Path(request.data))
 
 
 def _needs_torchvision(request: Request) -> bool:
@@ -135,11 +150,12 @@ def _preflight(
     supervisor: Supervisor, plan: Plan, machine: Machine, listing: ImageListing | None
 ) -> _Workload:
     """What can be checked of model and data before anything is written."""
-    num_classes = SYNTHETIC_CLASSES
+    num_classes = NUM_SYNTHETIC_CLASSES
     if listing is not None:
         num_classes = len(listing.classes)
         _check_images(plan, listing)
         listing.save(_listing_file(supervisor))
+        supervisor.call("mgpubench.data:check_decoder")
     facts = supervisor.call("mgpubench.models:inspect_model", plan.runs[0].model, num_classes)
     return _Workload(machine, facts, listing)
 
@@ -168,8 +184,10 @@ class _Recorder:
         try:
             ranks = supervisor.launch(config, _listing_file(supervisor), self._display.on_steps)
         except Interrupted as error:
-            self._write_failure(identity, "interrupted", error)
-            raise
+            try:
+                self._write_failure(identity, "interrupted", error)
+            finally:
+                raise error
         except BenchError as error:
             self._write_failure(identity, "failed", error)
         else:
@@ -232,8 +250,8 @@ def _step_records(
     run_id: str, config: RunConfig, ranks: Sequence[RankRecord]
 ) -> Iterator[StepRecord]:
     for rank in ranks:
-        times = zip(rank.step_times_s, rank.data_waits_s, strict=True)
-        for step, (step_time_s, data_wait_s) in enumerate(times, start=1):
+        steps = zip(rank.step_times_s, rank.data_waits_s, rank.samples, strict=True)
+        for step, (step_time_s, data_wait_s, samples) in enumerate(steps, start=1):
             yield StepRecord(
                 run_id=run_id,
                 rank=rank.rank,
@@ -241,7 +259,7 @@ def _step_records(
                 phase="warmup" if step <= config.warmup_steps else "measured",
                 step_time_s=step_time_s,
                 data_wait_s=data_wait_s,
-                samples=rank.samples_per_step,
+                samples=samples,
             )
 
 
@@ -271,4 +289,5 @@ def _document(
         "plan": [asdict(config) for config in plan.runs],
         "notices": list(plan.notices),
         "machine": asdict(machine),
+        "environment": host.recorded_environment(os.environ),
     }

@@ -29,13 +29,17 @@ class Share:
 
     def synchronize(self) -> None:
         """Wait until every device of this process has finished its work."""
-        for device in self.devices:
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
+        for device in self._gpus:
+            torch.cuda.synchronize(device)
 
     def peak_memory_bytes(self) -> list[int]:
         """Most memory that torch ever allocated on each device; empty on a CPU."""
-        return [torch.cuda.max_memory_allocated(d) for d in self.devices if d.type == "cuda"]
+        return [torch.cuda.max_memory_allocated(gpu) for gpu in self._gpus]
+
+    @property
+    def _gpus(self) -> list[torch.device]:
+        """Each GPU once, also where replicas share it."""
+        return [device for device in dict.fromkeys(self.devices) if device.type == "cuda"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +55,20 @@ class Seat:
     """To be called after every step."""
 
 
-def claim_share(config: RunConfig, rank: int) -> Share:
-    """Take this process's share and set the process up for it, before anything is allocated.
-
-    The settings are the same in every mode: threads, precision, seed, cuDNN without autotuning.
-    """
+def make_share(config: RunConfig, rank: int) -> Share:
+    """The share of one rank: an equal part of the devices, and of the global batch."""
     per_rank = config.num_devices // config.world_size
     numbers = range(rank * per_rank, (rank + 1) * per_rank)
-    share = Share(
+    return Share(
         rank=rank,
         device_numbers=numbers,
         devices=tuple(_device(config, number) for number in numbers),
         batch=config.batch_per_device * per_rank,
     )
+
+
+def set_up_process(config: RunConfig, share: Share) -> None:
+    """Set this process up for its share, before anything is allocated; the same in every mode."""
     if share.device.type == "cuda":
         # First of all: else every rank would open a context on GPU 0.
         torch.cuda.set_device(share.device)
@@ -72,19 +77,13 @@ def claim_share(config: RunConfig, rank: int) -> Share:
         torch.set_flush_denormal(True)
     torch.set_num_threads(config.threads_per_rank)
     torch.manual_seed(config.seed)
-    _set_precision(config)
-    return share
+    torch.backends.cudnn.benchmark = False
+    # Torch's own defaults differ: TF32 on in convolutions, off in matrix products.
+    torch.backends.cudnn.allow_tf32 = config.precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = config.precision == "tf32"
 
 
 def _device(config: RunConfig, number: int) -> torch.device:
     if config.device_type == "cpu":
         return torch.device("cpu")
     return torch.device("cuda", config.device_indices[number])
-
-
-def _set_precision(config: RunConfig) -> None:
-    # Torch's own defaults differ: TF32 on in convolutions, off in matrix products.
-    allow_tf32 = config.precision == "tf32"
-    torch.backends.cudnn.allow_tf32 = allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = allow_tf32
-    torch.backends.cudnn.benchmark = False

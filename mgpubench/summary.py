@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mgpubench.compare import Row, compare
+from mgpubench.config import DEFAULT_MARGIN
 from mgpubench.format import (
     UNKNOWN,
     format_gibibytes,
@@ -21,7 +22,7 @@ from mgpubench.records import RunRecord
 from mgpubench.report import print_comparison, print_table
 from mgpubench.wording import Column, row_label
 
-DEFAULT_MARGIN = 0.02
+STEPS_TITLE = "steps (median over the runs) and memory (highest of the runs)"
 
 STEP_FIGURES = ("step_time_median_s", "step_time_p95_s", "step_time_p99_s")
 
@@ -32,7 +33,7 @@ def print_summary(records: Sequence[RunRecord]) -> None:
     rows = compare(records, None, DEFAULT_MARGIN)
     print_comparison(rows, console)
     console.print()
-    console.print(Text("steps and memory, median over the runs", style="bold"), soft_wrap=True)
+    console.print(Text(STEPS_TITLE, style="bold"), soft_wrap=True)
     print_table(_step_columns(rows, records), console)
 
 

@@ -46,6 +46,9 @@ class CudaClock:
         self._stream = torch.cuda.current_stream(device)
         self._spare = [torch.cuda.Event(enable_timing=True) for _ in range(num_marks)]
         self._marks: list[torch.cuda.Event] = []
+        # CUDA makes an event at its first record, which must not happen inside the window.
+        for event in self._spare:
+            event.record(self._stream)
 
     def mark(self) -> None:
         """Record the next event; the host does not wait."""

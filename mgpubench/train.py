@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from mgpubench.config import RunConfig
 from mgpubench.data import Batch, Feed
+from mgpubench.metrics import measured_steps
 from mgpubench.records import RankRecord
 from mgpubench.share import Seat
 from mgpubench.timing import StepClock, make_clock
@@ -54,10 +55,11 @@ class Schedule:
 
 @dataclass(slots=True)
 class Trace:
-    """What the loop noted; times in seconds, one entry a step, warm-up first."""
+    """What the loop noted: one entry a step, warm-up first."""
 
     step_times_s: list[float] = field(default_factory=list)
     data_waits_ns: list[int] = field(default_factory=list)
+    samples: list[int] = field(default_factory=list)
     clock_span_s: float = 0.0
     """From the pause to the end, by the step clock."""
     host_span_s: float = 0.0
@@ -65,12 +67,11 @@ class Trace:
     last_loss: Tensor | None = None
 
 
-def make_schedule(config: RunConfig, queue_length: int) -> Schedule:
+def make_schedule(config: RunConfig) -> Schedule:
     """Split the warm-up so that the lead-in uses up what the loader had ready."""
-    lead_in = min(config.warmup_steps, max(1, queue_length))
     return Schedule(
-        settle_steps=config.warmup_steps - lead_in,
-        lead_in_steps=lead_in,
+        settle_steps=config.warmup_steps - config.lead_in_steps,
+        lead_in_steps=config.lead_in_steps,
         measured_steps=config.steps,
     )
 
@@ -97,13 +98,14 @@ def train(job: Job, schedule: Schedule) -> Trace:
 
 def _run_steps(job: Job, num_steps: int, clock: StepClock, trace: Trace) -> None:
     step, batches, on_step = job.step, job.batches, job.on_step
-    waits_ns, now_ns = trace.data_waits_ns, time.perf_counter_ns
+    waits_ns, samples, now_ns = trace.data_waits_ns, trace.samples, time.perf_counter_ns
     clock.mark()
     for _ in range(num_steps):
         asked_ns = now_ns()
         batch = next(batches)
         waits_ns.append(now_ns() - asked_ns)
         trace.last_loss = step(batch)
+        samples.append(len(batch[1]))
         clock.mark()
         on_step()
 
@@ -147,13 +149,13 @@ def measure(
         barrier=barrier,
         on_step=seat.on_step,
     )
-    trace = train(job, make_schedule(config, feed.queue_length))
+    trace = train(job, make_schedule(config))
     return RankRecord(
         rank=share.rank,
-        samples_per_step=share.batch,
+        samples=trace.samples,
         step_times_s=trace.step_times_s,
         data_waits_s=[wait / 1e9 for wait in trace.data_waits_ns],
-        window_s=math.fsum(trace.step_times_s[-config.steps :]),
+        window_s=math.fsum(measured_steps(trace.step_times_s, config.steps)),
         clock_span_s=trace.clock_span_s,
         host_span_s=trace.host_span_s,
         peak_memory_bytes=share.peak_memory_bytes(),

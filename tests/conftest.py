@@ -96,7 +96,7 @@ def rank_record() -> Callable[..., RankRecord]:
         steps = [*warmup_s, *measured_s]
         values: dict[str, Any] = {
             "rank": 0,
-            "samples_per_step": 4,
+            "samples": [4] * len(steps),
             "step_times_s": steps,
             "data_waits_s": [0.0] * len(steps),
             "window_s": sum(measured_s),

@@ -13,7 +13,7 @@ from torch import Tensor
 from mgpubench.config import RunConfig
 from mgpubench.models import build_model
 from mgpubench.runners.ddp import process_group
-from mgpubench.share import Seat, claim_share
+from mgpubench.share import Seat, Share, make_share, set_up_process
 from mgpubench.train import TrainStep
 
 
@@ -27,7 +27,8 @@ def global_batch(config: RunConfig) -> tuple[Tensor, Tensor]:
 
 def one_step(config: RunConfig, rank: int, folder: Path, listing: Path) -> dict[str, Any]:
     """Gradients and weights after one step, and the batch sizes that the model itself saw."""
-    share = claim_share(config, rank)
+    share = make_share(config, rank)
+    set_up_process(config, share)
     seat = Seat(share, folder / "store", listing, lambda: None)
     seen: list[int] = []
     with process_group(config, seat) if config.mode == "ddp" else nullcontext():
@@ -48,11 +49,11 @@ def one_step(config: RunConfig, rank: int, folder: Path, listing: Path) -> dict[
         }
 
 
-def _wrap(config: RunConfig, model: torch.nn.Module, share: Any) -> torch.nn.Module:
+def _wrap(config: RunConfig, model: torch.nn.Module, share: Share) -> torch.nn.Module:
     if config.mode == "single":
         return model
     runner = importlib.import_module(f"mgpubench.runners.{config.mode}")
-    wrapped: torch.nn.Module = runner.wrap(model, share if config.mode == "ddp" else config)
+    wrapped: torch.nn.Module = runner.wrap(model, share)
     return wrapped
 
 

@@ -26,7 +26,7 @@ class ErrorGroup(click.Group):
         except BenchError as error:
             if is_verbose(ctx):
                 traceback.print_exception(error)
-                click.echo(getattr(error, "details", ""), err=True)
+                click.echo(error.details, err=True)
             click.echo(f"error: {error.message}", err=True)
             if error.hint:
                 click.echo(f"hint: {error.hint}", err=True)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mgpubench.config import DEFAULT_MARGIN, DEFAULT_OUT, MODES
+
 if TYPE_CHECKING:
     from mgpubench.compare import Row
     from mgpubench.config import Mode
     from mgpubench.records import RunRecord
-
-DEFAULT_ROOT = Path("results")
 
 
 def check_margin(context: click.Context, parameter: click.Parameter, percent: float) -> float:
@@ -27,7 +27,7 @@ def check_margin(context: click.Context, parameter: click.Parameter, percent: fl
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
 @click.option(
     "--baseline",
-    type=click.Choice(["single", "dp", "ddp"]),
+    type=click.Choice(MODES),
     help="Mode to divide by; single where there is one, else dp.",
 )
 @click.option(
@@ -42,7 +42,7 @@ def check_margin(context: click.Context, parameter: click.Parameter, percent: fl
     "--margin",
     "margin_percent",
     type=float,
-    default=2.0,
+    default=DEFAULT_MARGIN * 100,
     show_default=True,
     callback=check_margin,
     help="Difference in percent that counts: below it modes are equivalent.",
@@ -70,7 +70,7 @@ def _read(paths: Sequence[Path]) -> list[RunRecord]:
     from mgpubench.reader import newest_session, read_sessions
 
     if not paths:
-        folder, left_out = newest_session(DEFAULT_ROOT)
+        folder, left_out = newest_session(Path(DEFAULT_OUT))
         paths = [folder]
         click.echo(f"comparing {folder}, the newest session; {_others(left_out)}", err=True)
     reading = read_sessions(paths)
@@ -88,7 +88,7 @@ def _read(paths: Sequence[Path]) -> list[RunRecord]:
 def _others(count: int) -> str:
     if not count:
         return "there is no other"
-    return f"{count} more left out (all of them: mgpubench compare {DEFAULT_ROOT})"
+    return f"{count} more left out (all of them: mgpubench compare {DEFAULT_OUT})"
 
 
 def _print(rows: Sequence[Row], output_format: str) -> None:

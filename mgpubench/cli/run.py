@@ -10,8 +10,17 @@ from typing import Any
 import click
 
 from mgpubench import host
-from mgpubench.cli.options import parse_counts, parse_modes, verbose_option
-from mgpubench.config import DEVICE_CHOICES, PRECISIONS, SMOKE, STANDARD, Request
+from mgpubench.cli.options import is_verbose, parse_counts, parse_modes, verbose_option
+from mgpubench.config import (
+    DEFAULT_OUT,
+    DEFAULT_TIMEOUT_S,
+    DEVICE_CHOICES,
+    PRECISIONS,
+    SMOKE,
+    STANDARD,
+    SYNTHETIC,
+    Request,
+)
 from mgpubench.errors import BenchError
 
 MODE_HELP = "Comma list of single,dp,ddp, or all.  [default: all]"
@@ -45,7 +54,7 @@ OVERSUBSCRIBE_HELP = "Allow several replicas on one GPU: tests the code, measure
 @click.option("--model", help=MODEL_HELP)
 @click.option("--batch-per-gpu", "-b", type=int, help=BATCH_HELP)
 @click.option("--global-batch", type=int, help=GLOBAL_BATCH_HELP)
-@click.option("--data", default="synthetic", show_default=True, help=DATA_HELP)
+@click.option("--data", default=SYNTHETIC, show_default=True, help=DATA_HELP)
 @click.option("--image-size", type=int, help="Height and width.  [default: the model's own]")
 @click.option("--precision", type=click.Choice(PRECISIONS), help=PRECISION_HELP)
 @click.option("--workers-per-gpu", type=int, help=WORKERS_HELP)
@@ -63,11 +72,11 @@ OVERSUBSCRIBE_HELP = "Allow several replicas on one GPU: tests the code, measure
     "--timeout",
     "timeout_s",
     type=float,
-    default=1800.0,
+    default=DEFAULT_TIMEOUT_S,
     show_default=True,
     help="Seconds that one run may take.",
 )
-@click.option("--out", default="results", show_default=True, help="Folder for session folders.")
+@click.option("--out", default=DEFAULT_OUT, show_default=True, help="Folder for session folders.")
 @click.option("--smoke", is_flag=True, help=SMOKE_HELP)
 @click.option("--oversubscribe", is_flag=True, help=OVERSUBSCRIBE_HELP)
 @click.option("--dry-run", is_flag=True, help="Print the plan and stop; touch no device.")
@@ -87,7 +96,7 @@ def run(ctx: click.Context, /, dry_run: bool, **given: Any) -> None:
     if dry_run:
         show_plan(request)
     else:
-        ctx.exit(perform(request))
+        ctx.exit(perform(request, verbose=is_verbose(ctx)))
 
 
 def show_plan(request: Request) -> None:
@@ -103,14 +112,14 @@ def show_plan(request: Request) -> None:
     print_plan(plan)
 
 
-def perform(request: Request) -> int:
+def perform(request: Request, *, verbose: bool) -> int:
     """Run the session, print its tables, and give the exit code."""
+    from mgpubench.display import SessionDisplay
     from mgpubench.launch.signals import StopSignal
-    from mgpubench.progress import SessionDisplay
     from mgpubench.session import run_session
     from mgpubench.summary import print_summary
 
-    display = SessionDisplay()
+    display = SessionDisplay(verbose=verbose)
     with StopSignal().installed() as stop:
         try:
             outcome = run_session(request, sys.argv[1:], display, stop)
@@ -122,5 +131,6 @@ def perform(request: Request) -> int:
     if failed:
         click.echo(f"error: {len(failed)} of {len(outcome.records)} runs failed", err=True)
     click.echo(f"results: {outcome.folder}", err=True)
-    click.echo(f"compare: mgpubench compare {shlex.quote(str(outcome.folder))}", err=True)
+    if len(failed) < len(outcome.records):
+        click.echo(f"compare: mgpubench compare {shlex.quote(str(outcome.folder))}", err=True)
     return BenchError.exit_code if failed else 0

@@ -37,25 +37,24 @@ def find_cause(exits: Sequence[Exit], label: str) -> BenchError:
     """The error to show for a run whose workers ended like this.
 
     A signal comes first, since the killed rank left no record and the others only its echo; then
-    an exit without a word; then the earliest error that is not about a peer.
+    an exit without a word; then the earliest error. An error about a peer comes last, and before
+    it an abort, which is how NCCL's watchdog ends a healthy rank that waits for a failed one.
     """
-    for an_exit in exits:
-        if an_exit.exit_code < 0:
-            return _killed(an_exit, label)
-    for an_exit in exits:
-        if an_exit.failure is None:
-            return _silent(an_exit, label)
-    return _raised(_earliest(exits), label)
+    cause = min(exits, key=_order)
+    if cause.exit_code < 0:
+        return _killed(cause, label)
+    if cause.failure is None:
+        return _silent(cause, label)
+    return _raised(cause, cause.failure, label)
 
 
-def _earliest(exits: Sequence[Exit]) -> Exit:
-    def when(an_exit: Exit) -> tuple[bool, float]:
-        failure = an_exit.failure
-        if failure is None:
-            return True, float("inf")
-        return bool(_PEER_TROUBLE.search(failure.message)), failure.at_s
-
-    return min(exits, key=when)
+def _order(an_exit: Exit) -> tuple[int, float]:
+    failure = an_exit.failure
+    if an_exit.exit_code < 0:
+        return (0 if an_exit.exit_code != -signal.SIGABRT else 3), 0.0
+    if failure is None:
+        return 1, 0.0
+    return (4 if _PEER_TROUBLE.search(failure.message) else 2), failure.at_s
 
 
 def _killed(an_exit: Exit, label: str) -> RunFailed:
@@ -87,9 +86,7 @@ def _silent(an_exit: Exit, label: str) -> RunFailed:
     )
 
 
-def _raised(an_exit: Exit, label: str) -> BenchError:
-    failure = an_exit.failure
-    assert failure is not None  # _silent has taken the others
+def _raised(an_exit: Exit, failure: Failure, label: str) -> BenchError:
     if failure.refusal is not None:
         return failure.refusal
     message = _last_line(failure.message)

@@ -6,6 +6,11 @@ reported here, since nobody listens: the first worker fails at the same import, 
 
 import contextlib
 import importlib
+import signal
+
+# Ctrl-C in a terminal reaches this process too. The parent decides what it means; from here on the
+# fork server, and every worker that it forks, leave it alone.
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 MODULES = (
     "mgpubench.launch.rank",

@@ -8,15 +8,17 @@ from pathlib import Path
 from mgpubench.config import RunConfig
 from mgpubench.launch.progress import STEP_COUNT_FILE, StepCounter
 from mgpubench.records import RankRecord
-from mgpubench.share import Seat, claim_share
+from mgpubench.share import Seat, make_share, set_up_process
 
 STORE_FILE = "store"
 
 
 def run_rank(config: RunConfig, rank: int, folder: Path, listing: Path) -> RankRecord:
     """Take this rank's share of the run and hand it to the runner of its mode."""
+    share = make_share(config, rank)
+    set_up_process(config, share)
     seat = Seat(
-        share=claim_share(config, rank),
+        share=share,
         store=folder / STORE_FILE,
         listing=listing,
         # All ranks go in step, so one of them counts for all.

@@ -36,6 +36,8 @@ GRACE_S = 1.0
 """After the first failure: time for the others to say what they saw."""
 TERMINATE_S = 3.0
 """Between SIGTERM and SIGKILL."""
+JOIN_S = 5.0
+
 SHORT_TASK_TIMEOUT_S = 300.0
 """For describing the machine and inspecting a model: includes loading torch from a cold disk."""
 PACE_TOLERANCE = 1.25
@@ -244,7 +246,8 @@ def end_groups(processes: Sequence[ForkServerProcess]) -> None:
     # Also where the leaders have ended: their loader workers may not have.
     _signal_groups(processes, signal.SIGKILL)
     for process in processes:
-        process.join()
+        # Not for ever: a rank that hangs in a driver cannot be ended by anybody.
+        process.join(JOIN_S)
 
 
 def _signal_groups(processes: Sequence[ForkServerProcess], signum: signal.Signals) -> None:

@@ -69,8 +69,8 @@ class Failure:
 
 def work(task: Task) -> None:
     """Do a task. The process ends with code 0 if and only if the result was written."""
-    _isolate(task)
     try:
+        _isolate(task)
         result = _resolve(task.target)(*task.args)
         _save(result, task.result_file)
     # Whatever ends a rank must be known to the parent, or the cause would be lost.
@@ -85,6 +85,8 @@ def _resolve(target: str) -> Callable[..., Any]:
         function: Callable[..., Any] = getattr(importlib.import_module(module), name)
     # A torch whose libraries do not fit this machine fails with OSError.
     except (ImportError, OSError) as error:
+        if (getattr(error, "name", None) or "").startswith("mgpubench"):
+            raise  # a bug of ours
         raise TorchUnavailable(
             f"torch cannot be imported: {error}",
             "Check the installation with: python -c 'import torch, torchvision'",
@@ -113,7 +115,6 @@ def _isolate(task: Task) -> None:
     # A group of its own: it takes the loader workers along when it is ended, and Ctrl-C in the
     # terminal reaches only the parent, which decides.
     os.setsid()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with_parent(task)
     log = os.open(task.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 1)
@@ -128,6 +129,8 @@ def _set_environment(task: Task) -> None:
             del os.environ[name]
     # Nothing of a run on one machine is to be reachable from outside, or to need a host name.
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = host.loopback_interface()
+    # It would switch TF32 off behind the back of --precision, and the row would not say so.
+    os.environ.pop("NVIDIA_TF32_OVERRIDE", None)
     if task.hide_gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 

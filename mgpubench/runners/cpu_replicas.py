@@ -2,7 +2,8 @@
 
 torch.nn.DataParallel ignores its devices on a CPU and just calls the module. Here the same phases
 (scatter, replicate, parallel apply, gather) really run, in threads that share the cores. It shows
-that the tool works and that the gradients are right; it says nothing about the speed of GPUs.
+that the tool works and that the gradients are right; it says nothing about the speed of GPUs (for
+one thing, their backward passes run side by side, and here in one thread).
 """
 
 from __future__ import annotations
@@ -16,8 +17,17 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from mgpubench.share import Share
+
 Lent = tuple[nn.Module, dict[str, Tensor]]
 """A replica: the structure of the module, and the tensors that it works with in this step."""
+
+
+def wrap_on_cpu(module: nn.Module, share: Share) -> nn.Module:
+    """Replicas in threads; for a single one torch's DataParallel, which just calls the module."""
+    if len(share.devices) == 1:
+        return nn.DataParallel(module)
+    return CpuReplicas(module, len(share.devices))
 
 
 class CpuReplicas(nn.DataParallel[nn.Module]):
@@ -26,12 +36,12 @@ class CpuReplicas(nn.DataParallel[nn.Module]):
     The methods are DataParallel's own, overridden because torch's demand an accelerator.
     """
 
-    def __init__(self, module: nn.Module, num_replicas: int, num_threads: int) -> None:
+    def __init__(self, module: nn.Module, num_replicas: int) -> None:
         super().__init__(module)
         # A shell for each thread, since functional_call swaps a module's tensors in place. They
         # live on the meta device: all that they need is lent to them in every step.
         self._shells = [copy.deepcopy(module).to("meta") for _ in range(num_replicas)]
-        threads_each = max(1, num_threads // num_replicas)
+        threads_each = max(1, torch.get_num_threads() // num_replicas)
         self._threads = ThreadPoolExecutor(
             num_replicas, initializer=torch.set_num_threads, initargs=(threads_each,)
         )

@@ -1,7 +1,8 @@
 """DistributedDataParallel: one process a device.
 
-Every rank takes its own part of the global batch; during backward the gradients are averaged over
-the ranks bucket by bucket (all-reduce), and every rank makes the same optimizer step.
+Its share of a step is one device's batch, from a loader of its own. The loss is the mean over that
+batch; during backward the gradients are averaged over the ranks, bucket by bucket (all-reduce), and
+every rank makes the same optimizer step.
 """
 
 from __future__ import annotations
@@ -33,30 +34,35 @@ def run(config: RunConfig, seat: Seat) -> RankRecord:
 
 
 def wrap(model: nn.Module, share: Share) -> nn.Module:
-    """DDP with torch's own defaults; on a CPU it takes no device."""
-    on_cuda = share.device.type == "cuda"
-    return DistributedDataParallel(model, device_ids=[share.device.index] if on_cuda else None)
+    """DDP over the one device of this process, with torch's own defaults; a CPU is no device."""
+    if share.device.type == "cpu":
+        return DistributedDataParallel(model)
+    return DistributedDataParallel(model, device_ids=[share.device])
 
 
 @contextmanager
 def process_group(config: RunConfig, seat: Seat) -> Iterator[Callable[[], None]]:
-    """Join the ranks of this run; gives a barrier that waits on the host and not on a stream.
-
-    The ranks meet in a file, so no port is opened. After an error the group is left to the end of
-    the process: to destroy it could wait for ranks that are no more.
-    """
+    """Join the ranks of this run; gives a barrier at which the hosts wait, and not the devices."""
     dist.init_process_group(
         config.backend,
-        init_method=seat.store.as_uri(),
+        # The ranks meet in a file: no port is opened, and no host name is looked up.
+        store=dist.FileStore(str(seat.store), config.world_size),  # type: ignore[attr-defined]
         rank=seat.share.rank,
         world_size=config.world_size,
         timeout=timedelta(seconds=config.timeout_s),
     )
-    # A barrier over NCCL would be an all-reduce on the GPU; this one only waits on the host.
-    hosts: Any = None if config.backend == "gloo" else dist.new_group(backend="gloo")
+    barrier = _host_barrier(config)
+    yield barrier
+    # No `finally`: after an error this could wait for ranks that are no more.
+    barrier()
+    dist.destroy_process_group()
+
+
+def _host_barrier(config: RunConfig) -> Callable[[], None]:
+    """A barrier over gloo: over NCCL it would be an all-reduce on the GPU that is measured."""
+    group: Any = None if config.backend == "gloo" else dist.new_group(backend="gloo")
 
     def barrier() -> None:
-        dist.barrier(group=hosts)
+        dist.barrier(group=group)
 
-    yield barrier
-    dist.destroy_process_group()
+    return barrier

@@ -1,8 +1,9 @@
 """DataParallel: one process drives all devices.
 
-Every step the first device takes the global batch, cuts it up (scatter), copies the model to the
-others (replicate), runs the replicas in threads (parallel apply), and collects their outputs
-(gather); the loss, the sum of the gradients and the optimizer are its work alone.
+Its share of a step is the global batch, from one loader. The first device cuts the batch up
+(scatter), copies the model to the others (replicate), and gathers the outputs of the replicas,
+which run in threads. The loss is the mean over the global batch; the gradients of all replicas are
+summed on the first device, and the optimizer runs there alone.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from mgpubench.config import RunConfig
 from mgpubench.data import open_feed
 from mgpubench.models import build_model
 from mgpubench.records import RankRecord
-from mgpubench.runners.cpu_replicas import CpuReplicas
-from mgpubench.share import Seat
+from mgpubench.runners.cpu_replicas import wrap_on_cpu
+from mgpubench.share import Seat, Share
 from mgpubench.train import measure, no_barrier
 
 
@@ -23,13 +24,11 @@ def run(config: RunConfig, seat: Seat) -> RankRecord:
     share = seat.share
     feed = open_feed(config, share, seat.listing)
     model = build_model(config.model, feed.num_classes, config.precision).to(share.device)
-    return measure(config, seat, feed, wrap(model, config), no_barrier)
+    return measure(config, seat, feed, wrap(model, share), no_barrier)
 
 
-def wrap(model: nn.Module, config: RunConfig) -> nn.Module:
-    """Torch's DataParallel on CUDA; on a CPU, where it ignores its devices, our own replicas."""
-    if config.device_type == "cuda":
-        return nn.DataParallel(model, device_ids=list(config.device_indices))
-    if config.num_devices == 1:
-        return nn.DataParallel(model)
-    return CpuReplicas(model, config.num_devices, config.threads_per_rank)
+def wrap(model: nn.Module, share: Share) -> nn.Module:
+    """DataParallel over all devices of this process; on a CPU, where torch ignores them, ours."""
+    if share.device.type == "cpu":
+        return wrap_on_cpu(model, share)
+    return nn.DataParallel(model, device_ids=list(share.devices))

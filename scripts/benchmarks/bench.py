@@ -19,14 +19,14 @@ import torchvision
 from torch import nn
 
 from mgpubench import host, stats
-from mgpubench.config import Request, RunConfig
+from mgpubench.config import NUM_SYNTHETIC_CLASSES, Request, RunConfig
 from mgpubench.data import open_feed
 from mgpubench.launch.progress import StepCounter
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import open_supervisor
-from mgpubench.models import NUM_CLASSES, build_model
+from mgpubench.models import build_model
 from mgpubench.plan import make_plan
-from mgpubench.share import claim_share
+from mgpubench.share import make_share, set_up_process
 from mgpubench.timing import HostClock
 from mgpubench.train import (
     LEARNING_RATE,
@@ -76,9 +76,10 @@ def harness() -> bool:
 def bare() -> bool:
     """Our loop against a bare one of the tutorial's kind: resnet18, batch 8, the same threads."""
     config = cpu_config(Request(device="cpu", modes=("single",), model="resnet18", batch_per_gpu=8))
-    share = claim_share(config, 0)
+    share = make_share(config, 0)
+    set_up_process(config, share)
     feed = open_feed(config, share, Path("none"))
-    ours = TrainStep(build_model("resnet18", NUM_CLASSES, "fp32"), share.device)
+    ours = TrainStep(build_model("resnet18", NUM_SYNTHETIC_CLASSES, "fp32"), share.device)
     theirs = BareLoop(config)
     steps = 3
     job = Job(
@@ -108,7 +109,10 @@ class BareLoop:
         self._criterion = nn.CrossEntropyLoss()
         shape = (config.global_batch, 3, config.image_size, config.image_size)
         self._batches = itertools.cycle(
-            [(torch.randn(shape), torch.randint(0, NUM_CLASSES, shape[:1])) for _ in range(4)]
+            [
+                (torch.randn(shape), torch.randint(0, NUM_SYNTHETIC_CLASSES, shape[:1]))
+                for _ in range(4)
+            ]
         )
 
     def run(self, steps: int) -> float:

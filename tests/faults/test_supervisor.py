@@ -13,7 +13,7 @@ import pytest
 from mgpubench.config import RunConfig
 from mgpubench.errors import BenchError, RunFailed
 from mgpubench.launch.supervisor import Supervisor
-from tests.processes import all_processes
+from tests.processes import all_processes, wait_until
 
 pytestmark = pytest.mark.faults
 
@@ -85,7 +85,9 @@ def test_the_children_of_a_failed_rank_are_ended_too(
 ) -> None:
     fail(supervisor, cpu_config(), "fails_with_children", tmp_path / "listing")
     child = int((tmp_path / "child.pid").read_text())
-    assert child not in [process.pid for process in all_processes()]
+    wait_until(
+        lambda: child not in [process.pid for process in all_processes()], 5, f"end of {child}"
+    )
 
 
 def test_a_large_result_does_not_hang(supervisor: Supervisor, cpu_config: Make) -> None:

@@ -12,23 +12,15 @@ import torch
 from mgpubench.config import RunConfig
 from mgpubench.data import FolderDataset, open_feed
 from mgpubench.imagefolder import list_images
-from mgpubench.share import Share, claim_share
+from mgpubench.share import make_share
 
 Make = Callable[..., RunConfig]
-
-
-def share_of(config: RunConfig, rank: int) -> Share:
-    """The share, without keeping the process settings that come with it."""
-    threads = torch.get_num_threads()
-    share = claim_share(config, rank)
-    torch.set_num_threads(threads)
-    return share
 
 
 @pytest.mark.parametrize("data", ["synthetic", "synthetic-host"])
 def test_synthetic_batches_are_uint8_images_and_labels(cpu_config: Make, data: str) -> None:
     config = cpu_config(data=data, batch_per_device=3, image_size=20)
-    feed = open_feed(config, share_of(config, 0), Path("none"))
+    feed = open_feed(config, make_share(config, 0), Path("none"))
     images, labels = next(feed.batches)
     assert images.shape == (3, 3, 20, 20)
     assert images.dtype == torch.uint8
@@ -41,8 +33,8 @@ def test_synthetic_batches_are_uint8_images_and_labels(cpu_config: Make, data: s
 def test_ranks_of_ddp_share_the_global_batch_of_dp(cpu_config: Make) -> None:
     dp = cpu_config(mode="dp", num_devices=2)
     ddp = cpu_config(mode="ddp", num_devices=2)
-    whole, labels = next(open_feed(dp, share_of(dp, 0), Path("none")).batches)
-    parts = [next(open_feed(ddp, share_of(ddp, rank), Path("none")).batches) for rank in (0, 1)]
+    whole, labels = next(open_feed(dp, make_share(dp, 0), Path("none")).batches)
+    parts = [next(open_feed(ddp, make_share(ddp, rank), Path("none")).batches) for rank in (0, 1)]
     assert torch.equal(whole, torch.cat([images for images, _ in parts]))
     assert torch.equal(labels, torch.cat([part for _, part in parts]))
     assert not torch.equal(parts[0][0], parts[1][0])
@@ -50,7 +42,7 @@ def test_ranks_of_ddp_share_the_global_batch_of_dp(cpu_config: Make) -> None:
 
 def test_another_seed_gives_other_images(cpu_config: Make) -> None:
     batches = [
-        next(open_feed(config, share_of(config, 0), Path("none")).batches)[0]
+        next(open_feed(config, make_share(config, 0), Path("none")).batches)[0]
         for config in (cpu_config(seed=0), cpu_config(seed=0), cpu_config(seed=1))
     ]
     assert torch.equal(batches[0], batches[1])
@@ -71,7 +63,7 @@ def folder_config(make: Make, **changes: object) -> RunConfig:
 
 def test_a_folder_gives_its_classes_and_crops(cpu_config: Make, listing: Path) -> None:
     config = folder_config(cpu_config, batch_per_device=9, image_size=16)
-    feed = open_feed(config, share_of(config, 0), listing)
+    feed = open_feed(config, make_share(config, 0), listing)
     images, labels = next(feed.batches)
     assert images.shape == (9, 3, 16, 16)
     assert images.dtype == torch.uint8
@@ -81,7 +73,7 @@ def test_a_folder_gives_its_classes_and_crops(cpu_config: Make, listing: Path) -
 
 def test_a_folder_is_cycled_in_a_new_order_each_epoch(cpu_config: Make, listing: Path) -> None:
     config = folder_config(cpu_config, batch_per_device=9, image_size=16)
-    feed = open_feed(config, share_of(config, 0), listing)
+    feed = open_feed(config, make_share(config, 0), listing)
     epochs = [batch[0] for batch in itertools.islice(feed.batches, 3)]
     assert not torch.equal(epochs[0], epochs[1])
     assert not torch.equal(epochs[1], epochs[2])
@@ -94,7 +86,7 @@ def test_ranks_see_different_images_and_equally_many(cpu_config: Make, listing: 
         [
             (*image.flatten()[:3].tolist(), int(label))
             for images, labels in itertools.islice(
-                open_feed(config, share_of(config, rank), listing).batches, 2
+                open_feed(config, make_share(config, rank), listing).batches, 2
             )
             for image, label in zip(images, labels, strict=True)
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count, pairwise
+from itertools import pairwise, repeat
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from mgpubench.config import RunConfig
 from mgpubench.data import open_feed
 from mgpubench.models import build_model
 from mgpubench.records import RankRecord
-from mgpubench.share import Seat, claim_share
+from mgpubench.share import Seat, make_share
 from mgpubench.train import Job, Schedule, make_schedule, measure, no_barrier, train
 
 Make = Callable[..., RunConfig]
@@ -41,7 +41,7 @@ def recorded_job(log: list[str]) -> Job:
 
     return Job(
         step=step,  # type: ignore[arg-type]
-        batches=count(),  # type: ignore[arg-type]
+        batches=repeat(([0, 0], [0, 0])),  # type: ignore[arg-type]
         make_clock=lambda steps: CountingClock(),
         synchronize=lambda: log.append("synchronize"),
         barrier=lambda: log.append("barrier"),
@@ -60,6 +60,7 @@ def test_every_step_has_a_time_and_the_span_begins_at_the_pause() -> None:
     trace = train(recorded_job([]), Schedule(settle_steps=2, lead_in_steps=1, measured_steps=3))
     assert trace.step_times_s == [1.0] * 6
     assert len(trace.data_waits_ns) == 6
+    assert trace.samples == [2] * 6
     assert trace.clock_span_s == 4.0
 
 
@@ -70,7 +71,8 @@ def test_every_step_has_a_time_and_the_span_begins_at_the_pause() -> None:
 def test_the_lead_in_is_as_long_as_the_loaders_queue(
     cpu_config: Make, warmup: int, queue: int, lead_in: int
 ) -> None:
-    schedule = make_schedule(cpu_config(warmup_steps=warmup, steps=7), queue)
+    config = cpu_config(warmup_steps=warmup, steps=7, data="photos", workers_per_rank=queue // 2)
+    schedule = make_schedule(config)
     assert schedule == Schedule(
         settle_steps=warmup - lead_in, lead_in_steps=lead_in, measured_steps=7
     )
@@ -79,17 +81,13 @@ def test_the_lead_in_is_as_long_as_the_loaders_queue(
 @pytest.fixture
 def record(cpu_config: Make) -> RankRecord:
     """A real run in this process."""
-    threads = torch.get_num_threads()
     config = cpu_config(warmup_steps=3, steps=5)
     seen = [0]
-    share = claim_share(config, 0)
+    share = make_share(config, 0)
     seat = Seat(share, Path("none"), Path("none"), lambda: seen.__setitem__(0, seen[0] + 1))
     feed = open_feed(config, share, Path("none"))
     model = build_model(config.model, feed.num_classes, config.precision)
-    try:
-        record = measure(config, seat, feed, model, no_barrier)
-    finally:
-        torch.set_num_threads(threads)
+    record = measure(config, seat, feed, model, no_barrier)
     assert seen == [8]
     return record
 

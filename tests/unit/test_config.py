@@ -162,7 +162,6 @@ def test_a_run_derives_batch_steps_and_names(cpu_config: Callable[..., RunConfig
     assert config.global_batch == 15
     assert config.total_steps == 9
     assert config.label == "ddp x3"
-    assert config.key == ("ddp", 3)
 
 
 def test_a_machine_is_told_from_another_by_cpu_cores_and_gpus(

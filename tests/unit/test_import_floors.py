@@ -37,7 +37,7 @@ FLOORS = {
     "mgpubench.export": 2,
     "mgpubench.report": 2,
     "mgpubench.summary": 2,
-    "mgpubench.progress": 2,
+    "mgpubench.display": 2,
     # Torch, and the processes that it runs in.
     "mgpubench.machine": 3,
     "mgpubench.models": 3,
@@ -212,6 +212,6 @@ def test_compare_leaves_torch_out(tmp_path: Path) -> None:
     assert not loaded & {"torch", "torchvision"}
 
 
-@pytest.mark.parametrize("module", ["session", "progress", "summary", "launch.supervisor"])
+@pytest.mark.parametrize("module", ["session", "display", "summary", "launch.supervisor"])
 def test_the_parent_of_a_run_never_imports_torch(module: str) -> None:
     assert not loaded_by(f"import mgpubench.{module}") & {"torch", "torchvision"}

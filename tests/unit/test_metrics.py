@@ -22,7 +22,8 @@ def figures_of(cpu_config: MakeConfig, rank_record: MakeRank) -> Callable[..., F
 
     def make(measured_s: list[float], **changes: object) -> Figures:
         config = cpu_config(steps=len(measured_s), warmup_steps=0, **changes)
-        return summarize(config, [rank_record(measured_s)])
+        counted = [config.global_batch] * len(measured_s)
+        return summarize(config, [rank_record(measured_s, samples=counted)])
 
     return make
 
@@ -50,9 +51,9 @@ def test_dp_and_ddp_of_equal_work_and_time_have_equal_throughput(
     dp = cpu_config(mode="dp", num_devices=4, batch_per_device=8, steps=2)
     ddp = cpu_config(mode="ddp", num_devices=4, batch_per_device=8, steps=2)
     assert (dp.world_size, ddp.world_size) == (1, 4)
-    of_dp = summarize(dp, [rank_record([0.5, 0.5], samples_per_step=32)])
+    of_dp = summarize(dp, [rank_record([0.5, 0.5], samples=[32, 32])])
     of_ddp = summarize(
-        ddp, [rank_record([0.5, 0.5], rank=rank, samples_per_step=8) for rank in range(4)]
+        ddp, [rank_record([0.5, 0.5], rank=rank, samples=[8, 8]) for rank in range(4)]
     )
     assert of_dp == of_ddp
     assert of_dp.samples == 64
@@ -64,7 +65,10 @@ def test_a_share_is_a_devices_and_not_a_processs(
     cpu_config: MakeConfig, rank_record: MakeRank, mode: str
 ) -> None:
     config = cpu_config(mode=mode, num_devices=4, batch_per_device=8, steps=2)
-    ranks = [rank_record([0.5, 0.5], rank=rank) for rank in range(config.world_size)]
+    counted = [config.global_batch // config.world_size] * 2
+    ranks = [
+        rank_record([0.5, 0.5], rank=rank, samples=counted) for rank in range(config.world_size)
+    ]
     figures = summarize(config, ranks)
     assert figures.throughput_samples_per_s == 64.0
     assert figures.throughput_per_device_samples_per_s == 16.0
@@ -72,9 +76,10 @@ def test_a_share_is_a_devices_and_not_a_processs(
 
 def test_the_slowest_rank_decides(cpu_config: MakeConfig, rank_record: MakeRank) -> None:
     config = cpu_config(mode="ddp", num_devices=3, batch_per_device=2, steps=3)
-    fast = rank_record([1.0, 1.0, 1.0], (9.0,), rank=0, data_waits_s=[0.0] * 4)
-    slow = rank_record([1.0, 4.0, 3.0], (0.1,), rank=1, data_waits_s=[5.0, 0.25, 0.5, 1.0])
-    other = rank_record([2.0, 2.0, 2.0], (0.1,), rank=2, data_waits_s=[0.0, 2.0, 2.0, 2.0])
+    each = {"samples": [2] * 4}
+    fast = rank_record([1.0, 1.0, 1.0], (9.0,), data_waits_s=[0.0] * 4, **each)
+    slow = rank_record([1.0, 4.0, 3.0], (0.1,), data_waits_s=[5.0, 0.25, 0.5, 1.0], **each)
+    other = rank_record([2.0, 2.0, 2.0], (0.1,), data_waits_s=[0.0, 2.0, 2.0, 2.0], **each)
     figures = summarize(config, [fast, slow, other])
     assert figures.window_s == 8.0
     assert figures.throughput_samples_per_s == 18 / 8

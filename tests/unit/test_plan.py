@@ -349,7 +349,7 @@ def test_every_round_has_every_configuration_once(machine: MakeMachine, rounds: 
     assert [run.round for run in plan.runs] == [r for r in range(1, rounds + 1) for _ in range(5)]
     expected = {("single", 1), ("dp", 2), ("dp", 4), ("ddp", 2), ("ddp", 4)}
     for number in range(1, rounds + 1):
-        assert {run.key for run in plan.runs if run.round == number} == expected
+        assert {(run.mode, run.num_devices) for run in plan.runs if run.round == number} == expected
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 7])
@@ -365,7 +365,7 @@ def test_configurations_take_positions_equally_often(k: int, rounds: int) -> Non
 
 
 def order_of(plan: Plan) -> list[tuple[str, int]]:
-    return [run.key for run in plan.runs]
+    return [(run.mode, run.num_devices) for run in plan.runs]
 
 
 def test_a_seed_fixes_the_order(machine: MakeMachine) -> None:

@@ -11,7 +11,7 @@ import pytest
 from mgpubench.config import Machine, Request
 from mgpubench.plan import make_plan
 from mgpubench.records import RunRecord
-from mgpubench.summary import print_plan, print_summary
+from mgpubench.summary import STEPS_TITLE, print_plan, print_summary
 
 GIB = 2**30
 RULE = "\u2500"
@@ -53,7 +53,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 def steps_table(printed: list[str]) -> list[str]:
     """The second table."""
-    return printed[printed.index("steps and memory, median over the runs") + 1 :]
+    return printed[printed.index(STEPS_TITLE) + 1 :]
 
 
 def test_the_plan_is_a_table_in_the_order_of_the_runs(
@@ -124,7 +124,7 @@ def test_steps_are_medians_and_peaks_maxima_over_the_runs_that_succeeded(
 def test_the_comparison_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
     print_summary(RECORDS)
     printed = lines(capsys)
-    before = printed[: printed.index("steps and memory, median over the runs")]
+    before = printed[: printed.index(STEPS_TITLE)]
     assert before[0].startswith("resnet50, synthetic data, 224 px, tf32")
     assert before[-1] == ""
     assert any("total" in line for line in before)

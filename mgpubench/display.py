@@ -24,7 +24,8 @@ PLAIN_LINE_EVERY_S = 30.0
 class SessionDisplay:
     """A `session.Display` on stderr."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, verbose: bool) -> None:
+        self._verbose = verbose
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         # Asked of the file itself: FORCE_COLOR makes rich take a pipe for a terminal.
         live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
@@ -57,7 +58,7 @@ class SessionDisplay:
 
     def on_steps(self, steps: int) -> None:
         """Draw the steps done, their rate and the time left."""
-        rate = f"{steps / (time.monotonic() - self._run_began_s):.2g} steps/s" if steps else ""
+        rate = f"{format_rate(steps / (time.monotonic() - self._run_began_s))} steps/s"
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._steps_before + steps, rate=rate)
         elif time.monotonic() - self._spoke_at_s > PLAIN_LINE_EVERY_S and self._config:
@@ -75,6 +76,8 @@ class SessionDisplay:
             rate = format_rate(record.throughput_samples_per_s)
             self._line(f"{self._name(config)}: {rate} samples/s {self._left(0)}")
         elif record.status == "failed":
+            if self._verbose:
+                self._line(error.details)
             self._line(f"error: {error.message}")
             if error.hint:
                 self._line(f"hint: {error.hint}")
@@ -122,4 +125,5 @@ def _make_bar(console: Console) -> Progress:
         TimeRemainingColumn(),
         console=console,
         transient=True,
+        refresh_per_second=2,  # more would take time from what is measured
     )
