@@ -7,7 +7,6 @@ import sys
 import time
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mgpubench.checks import CPU_SMOKE, Finding
@@ -26,7 +25,9 @@ class SessionDisplay:
 
     def __init__(self, *, verbose: bool) -> None:
         self._verbose = verbose
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._console = Console(
+            stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False
+        )
         # Asked of the file itself: FORCE_COLOR makes rich take a pipe for a terminal.
         live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._bar = _make_bar(self._console) if live else None
@@ -109,7 +110,7 @@ class SessionDisplay:
 
     def _line(self, text: str) -> None:
         self._spoke_at_s = time.monotonic()
-        self._console.print(escape(text.rstrip()))
+        self._console.print(text.rstrip())
 
 
 def _total_steps(plan: Plan) -> int:
