@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mgpubench.config import RunConfig
-from mgpubench.format import format_percent
+from mgpubench.format import format_count, format_percent
 from mgpubench.metrics import data_wait_share, measured_steps, slowest_rank
 from mgpubench.records import Figures, RankRecord
 
@@ -128,8 +128,9 @@ def _check_data_wait(config: RunConfig, figures: Figures) -> Iterator[Finding]:
         yield Finding(
             "loader-bound",
             f"{format_percent(share)} of the window was spent waiting for data (limit "
-            f"{format_percent(DATA_WAIT_LIMIT)}) with {config.workers_per_device} loader workers a "
-            "device; more --workers-per-gpu, or --data synthetic to leave loading out",
+            f"{format_percent(DATA_WAIT_LIMIT)}) with "
+            f"{format_count(config.workers_per_device, 'loader worker')} a device; more "
+            "--workers-per-gpu, or --data synthetic to leave loading out",
         )
 
 

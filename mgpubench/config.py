@@ -34,6 +34,11 @@ PREFETCH_FACTOR = 2
 
 DEFAULT_TIMEOUT_S = 1800.0
 DEFAULT_OUT = "results"
+MAX_TIMEOUT_S = 30 * 24 * 3600.0
+MAX_GPUS = 1024
+MAX_NUMBER = 2**31 - 1
+"""Of any option: beyond it torch and the C libraries below it overflow."""
+
 DEFAULT_MARGIN = 0.02
 """Relative difference that counts: below it two modes are equivalent."""
 
@@ -113,13 +118,19 @@ class Request:
             ("--warmup-steps", self.warmup_steps, 0),
             ("--steps", self.steps, 1),
             ("--rounds", self.rounds, 1),
+            ("--seed", self.seed, 0),
         ):
-            if value is not None and value < least:
-                raise RequestRefused(f"{option} is {value}, and must be at least {least}")
-        if not 0 < self.timeout_s < float("inf"):
-            raise RequestRefused(f"--timeout is {self.timeout_s:g}, and must be above 0 seconds")
-        if not self.data:
-            raise RequestRefused("--data is empty", f"Name a folder, or {SYNTHETIC}.")
+            if value is not None and not least <= value <= MAX_NUMBER:
+                bound = f"at least {least}" if value < least else f"at most {MAX_NUMBER}"
+                raise RequestRefused(f"{option} is {value}, and must be {bound}")
+        if not 0 < self.timeout_s <= MAX_TIMEOUT_S:
+            raise RequestRefused(
+                f"--timeout is {self.timeout_s:g}, and must be above 0 and at most "
+                f"{MAX_TIMEOUT_S:.0f} seconds"
+            )
+        for option, text in (("--data", self.data), ("--model", self.model), ("--out", self.out)):
+            if text == "":
+                raise RequestRefused(f"{option} is empty", "Is a variable of the shell unset?")
         self._check_gpus()
         self._check_device()
 
@@ -131,6 +142,8 @@ class Request:
                 f"--gpus takes numbers of GPUs, at least 1, not {','.join(map(str, self.gpus))}",
                 "It is a count and not an index; choose which GPUs with CUDA_VISIBLE_DEVICES.",
             )
+        if max(self.gpus) > MAX_GPUS:
+            raise RequestRefused(f"--gpus is {max(self.gpus)}, and must be at most {MAX_GPUS}")
         for count in self.gpus:
             check_divisible(self.global_batch, count)
 

@@ -25,6 +25,7 @@ from mgpubench.config import (
     RunConfig,
 )
 from mgpubench.errors import TorchUnavailable
+from mgpubench.format import plain
 from mgpubench.imagefolder import load_listing
 from mgpubench.share import Share
 
@@ -172,4 +173,4 @@ def _read_rgb(path: str) -> Image:
     # Pillow's decoders raise OSError, ValueError, SyntaxError and more, by format.
     except Exception as error:
         reason = "it is not an image" if "cannot identify" in str(error) else str(error)
-        raise RuntimeError(f"cannot read image {path}: {reason}") from error
+        raise RuntimeError(f"cannot read image {plain(path)}: {plain(reason)}") from error

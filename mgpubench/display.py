@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from mgpubench.checks import CPU_SMOKE, Finding
 from mgpubench.config import RunConfig
 from mgpubench.errors import BenchError
-from mgpubench.format import format_duration, format_rate
+from mgpubench.format import format_duration, format_rate, plain
 from mgpubench.plan import Plan
 from mgpubench.records import RunRecord
 
@@ -31,7 +31,9 @@ class SessionDisplay:
         # Asked of the file itself: FORCE_COLOR makes rich take a pipe for a terminal.
         live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._bar = _make_bar(self._console) if live else None
-        self._task = self._bar.add_task("", total=None, rate="") if self._bar else None
+        self._task = self._bar.add_task("loading torch", total=None, rate="") if self._bar else None
+        if self._bar is not None:
+            self._bar.start()
         self._plan: Plan | None = None
         self._config: RunConfig | None = None
         self._steps_before = 0
@@ -47,7 +49,6 @@ class SessionDisplay:
         self._plan = plan
         self._session_began_s = self._spoke_at_s = time.monotonic()
         if self._bar is not None and self._task is not None:
-            self._bar.start()
             self._bar.update(self._task, total=_total_steps(plan))
 
     def begin_run(self, config: RunConfig) -> None:
@@ -78,7 +79,7 @@ class SessionDisplay:
             self._line(f"{self._name(config)}: {rate} samples/s {self._left(0)}")
         elif record.status == "failed":
             if self._verbose:
-                self._line(error.details)
+                self._console.print(error.details)
             self._line(f"error: {error.message}")
             if error.hint:
                 self._line(f"hint: {error.hint}")
@@ -110,7 +111,7 @@ class SessionDisplay:
 
     def _line(self, text: str) -> None:
         self._spoke_at_s = time.monotonic()
-        self._console.print(text.rstrip())
+        self._console.print(plain(text.rstrip()))
 
 
 def _total_steps(plan: Plan) -> int:

@@ -58,6 +58,11 @@ def format_count(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def plain(text: str) -> str:
+    """Text from a file or a user on one line, without characters that steer a terminal."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
 def _significant(value: float, digits: int) -> str:
     # The exponent of the rounded value: 9.9996 has 10.00 and not 10.000.
     exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])

@@ -29,6 +29,8 @@ RECORDED_VARIABLES = re.compile(
 )
 """Variables that change how fast training is, and hold no path, name or secret."""
 
+MAX_THREADS = 1024
+
 CGROUP = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
 
@@ -102,9 +104,9 @@ def driver_version() -> str:
 
 
 def omp_num_threads(environ: Mapping[str, str]) -> int | None:
-    """The user's OMP_NUM_THREADS; None where unset or not a positive number."""
+    """The user's OMP_NUM_THREADS; None where unset or not a possible number."""
     first = environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return int(first) if first.isdecimal() and int(first) > 0 else None
+    return int(first) if first.isdecimal() and 0 < int(first) <= MAX_THREADS else None
 
 
 def assumed_machine(num_gpus: int) -> Machine:

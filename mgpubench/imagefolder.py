@@ -114,6 +114,14 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
+def _may_be_image(entry: os.DirEntry[str]) -> bool:
+    """False for a pipe or a device, at which a loader would wait for ever.
+
+    A dangling link stays in the list: it is an image that is missing, and must be named.
+    """
+    return entry.is_file() or entry.is_symlink()
+
+
 def _images_below(folder: Path) -> tuple[list[str], list[str]]:
     """The images in a folder and below it, and the folders that links led to a second time."""
     seen: set[str] = set()
@@ -130,6 +138,6 @@ def _images_below(folder: Path) -> tuple[list[str], list[str]]:
         for entry in _visible(current):
             if _is_folder(entry):
                 pending.append(Path(entry.path))
-            elif entry.name.lower().endswith(IMAGE_EXTENSIONS):
+            elif entry.name.lower().endswith(IMAGE_EXTENSIONS) and _may_be_image(entry):
                 found.append(entry.path)
     return sorted(found), sorted(repeated)

@@ -30,6 +30,8 @@ from mgpubench.errors import RequestRefused
 PRESET_DEVICES = 2
 """Devices on a CPU, and in a smoke run on GPUs where there are so many."""
 
+MAX_RUNS = 100_000
+
 MAX_DEFAULT_WORKERS = 4
 """Loader workers a device: the tutorial's four, where the cores allow it."""
 
@@ -65,6 +67,8 @@ def make_plan(request: Request, machine: Machine) -> Plan:
         configurations = _lengthen_warmup(configurations, notices)
     notices += _mixed_gpus(configurations, machine)
     rounds = request.rounds or draft.preset.rounds
+    if rounds * len(configurations) > MAX_RUNS:
+        raise RequestRefused(f"--rounds {rounds} makes more than {MAX_RUNS} runs")
     order = draw_order(len(configurations), rounds, random.Random(request.seed))
     runs = tuple(
         replace(configurations[index], round=1 + i // len(configurations), position=1 + i)

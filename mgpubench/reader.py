@@ -58,15 +58,19 @@ def newest_session(root: Path) -> tuple[Path, int]:
     """
     folders = [file.parent for file in _find_files(root)]
     # A folder that somebody named (an example, a copy) is never the newest.
-    folders.sort(key=lambda folder: (bool(_SESSION_NAME.match(folder.name)), folder.name))
+    folders.sort(key=lambda folder: (_is_session(folder), folder.name))
     for folder in reversed(folders):
         with suppress(ResultsUnreadable):
             if any(record.is_ok for record in read_runs(folder / RUNS_CSV).records):
-                return folder, len(folders) - 1
+                return folder, sum(map(_is_session, folders)) - _is_session(folder)
     raise NoUsableResults(
         f"no results in {root}: no session there has a run that succeeded",
         "See the column `error` in runs.csv for the reason.",
     )
+
+
+def _is_session(folder: Path) -> bool:
+    return bool(_SESSION_NAME.match(folder.name))
 
 
 def read_runs(path: Path) -> Reading:
@@ -132,20 +136,30 @@ def _sum_up(refusals: Sequence[ResultsUnreadable]) -> ResultsUnreadable:
 
 
 def _merge(readings: dict[Path, Reading], warnings: list[str]) -> Reading:
-    """All runs, each run id from one file only: a copied session would count everything twice."""
+    """All runs, each once: a copied session, or a copied line, would count everything twice."""
     records: list[RunRecord] = []
     seen: set[str] = set()
     for path, reading in readings.items():
-        fresh = [record for record in reading.records if record.run_id not in seen]
+        distinct = _distinct(reading.records)
+        fresh = [record for record in distinct if record.run_id not in seen]
         warnings += reading.warnings
-        if repeats := len(reading.records) - len(fresh):
+        if repeats := len(reading.records) - len(distinct):
+            warnings.append(f"{path}: left out {repeats} lines that repeat another one")
+        if known := len(distinct) - len(fresh):
             warnings.append(
-                f"{path}: left out {repeats} of {len(reading.records)} runs, whose run_id was "
+                f"{path}: left out {known} of {len(reading.records)} runs, whose run_id was "
                 "read from another file already"
             )
         records += fresh
         seen.update(record.run_id for record in fresh if record.run_id)
     return Reading(records, warnings)
+
+
+def _distinct(records: Sequence[RunRecord]) -> list[RunRecord]:
+    """Without repetitions of one run; runs that have no id cannot be told apart, and stay."""
+    kept = dict.fromkeys(record for record in records if record.run_id)  # in their order
+    without_id = [record for record in records if not record.run_id]
+    return [*kept, *without_id]
 
 
 def _split(file: TextIO) -> Iterator[_Line]:

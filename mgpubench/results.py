@@ -57,8 +57,15 @@ def check_writable(out: Path) -> None:
     Raises:
         RequestRefused: if `out`, or the nearest folder above it that exists, cannot be written.
     """
+    try:
+        places = (out, *out.absolute().parents)
+    except OSError as error:
+        raise RequestRefused(
+            f"results cannot be written to {out}: the current folder does not exist any more",
+            "Change to another folder.",
+        ) from error
     # lexists and not exists: a dangling symbolic link is in the way too.
-    nearest = next(place for place in (out, *out.absolute().parents) if os.path.lexists(place))
+    nearest = next(place for place in places if os.path.lexists(place))
     if not nearest.is_dir():
         raise RequestRefused(
             f"results cannot be written to {out}: {nearest} is not a folder",

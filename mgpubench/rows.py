@@ -28,6 +28,9 @@ THROUGHPUT_TOLERANCE = 0.01
 
 STATUSES = get_args(Status)
 
+MAX_DIGITS = 19
+"""Of a whole number; longer ones are a fault of the file, and no float holds them."""
+
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NOT_TEXT = re.compile("[\0\udc80-\udcff]")
 """NUL, and what the error handler `surrogateescape` makes of bytes that are not UTF-8."""
@@ -110,11 +113,11 @@ def _float(cell: str) -> float:
 
 
 def _int(cell: str) -> int:
-    if cell.strip().isdecimal() and cell.isascii():
+    if cell.strip().isdecimal() and cell.isascii() and len(cell) <= MAX_DIGITS:
         return int(cell)
     # A spreadsheet may have made 8.0 of 8.
     number = _float(cell)
-    if not number.is_integer():
+    if not number.is_integer() or abs(number) >= 10**MAX_DIGITS:
         raise ValueError("not a whole number")
     return int(number)
 

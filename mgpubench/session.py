@@ -20,6 +20,7 @@ from mgpubench.config import (
     RunConfig,
 )
 from mgpubench.errors import BenchError, Interrupted
+from mgpubench.format import format_count
 from mgpubench.imagefolder import ImageListing
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Supervisor, open_supervisor
@@ -105,8 +106,10 @@ def run_session(
         try:
             for config in plan.runs:
                 recorder.run(supervisor, config)
-        except Interrupted:
-            display.notice(f"finished runs are kept in {session.folder}")
+            stop.check()
+        except BenchError:
+            finished = sum(record.is_ok for record in recorder.records)
+            display.notice(f"{format_count(finished, 'finished run')} kept in {session.folder}")
             raise
     return Outcome(session.folder, recorder.records)
 
@@ -125,11 +128,11 @@ def plan_session(request: Request, stop: StopSignal) -> Plan:
         with open_supervisor(stop, needs_torchvision=False) as supervisor:
             num_gpus = supervisor.call("mgpubench.machine:count_gpus")
         plan = make_plan(request, host.assumed_machine(num_gpus))
-    notices = ["without --seed every session draws an order of its own"] * (request.seed is None)
-    if listing := _list_images(request, stop):
-        _check_images(plan, listing)
-        notices += listing.warnings
-    return replace(plan, notices=(*plan.notices, *notices))
+    listing = _list_images(request, stop)
+    if listing is None:
+        return plan
+    _check_images(plan, listing)
+    return replace(plan, notices=(*plan.notices, *listing.warnings))
 
 
 def _list_images(request: Request, stop: StopSignal) -> ImageListing | None:

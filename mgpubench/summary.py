@@ -15,6 +15,7 @@ from mgpubench.format import (
     format_gibibytes,
     format_milliseconds,
     format_percent,
+    plain,
 )
 from mgpubench.metrics import data_wait_share
 from mgpubench.plan import Plan
@@ -46,7 +47,7 @@ def print_plan(plan: Plan) -> None:
         f"{len(runs)} runs of {first.model}, {first.image_size} px, {first.data}, "
         f"{first.scaling} scaling: {first.warmup_steps} warm-up and {first.steps} measured steps"
     )
-    console.print(Text(title, style="bold"), soft_wrap=True)
+    console.print(Text(plain(title), style="bold"), soft_wrap=True)
     columns = [
         Column("run", [str(run.position) for run in runs]),
         Column("round", [str(run.round) for run in runs]),

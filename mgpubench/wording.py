@@ -1,6 +1,6 @@
 """The table of compare in words: titles, cells and sentences, the same on a screen and in Markdown.
 
-Text from result files goes through `_plain`: an escape code in a model's name must not reach a
+Text from result files goes through `plain`: an escape code in a model's name must not reach a
 terminal.
 """
 
@@ -19,6 +19,7 @@ from mgpubench.format import (
     format_percent,
     format_rate,
     format_ratio,
+    plain,
 )
 from mgpubench.metrics import throughput_per_device
 from mgpubench.results import format_cell
@@ -77,7 +78,7 @@ def _title(group: Group, differing: Sequence[str]) -> str:
         group.device_models,
         *(f"{name} {format_cell(getattr(group, name)) or UNKNOWN}" for name in differing),
     ]
-    return _plain(", ".join(str(part) for part in parts if part)) or "unknown work"
+    return plain(", ".join(str(part) for part in parts if part)) or "unknown work"
 
 
 def _columns(rows: Sequence[Row]) -> list[Column]:
@@ -118,7 +119,7 @@ def row_label(row: Row) -> str:
         parts.append(f"({row.effective_mode})")
     if row.options:
         parts += row.options.split(";")
-    return _plain(" ".join(parts))
+    return plain(" ".join(parts))
 
 
 def _runs(row: Row) -> str:
@@ -159,7 +160,7 @@ def _sentences(rows: Sequence[Row]) -> list[str]:
     if any(versus and versus.paired is False for versus in comparisons):
         sentences.append(UNPAIRED_NOTE)
     sentences += [
-        f"findings of {_place(row)}: {_plain(', '.join(codes))}"
+        f"findings of {_place(row)}: {plain(', '.join(codes))}"
         for row in rows
         if (codes := [code for code in row.findings if code != CPU_SMOKE])
     ]
@@ -221,7 +222,3 @@ def _advice(versus: Versus) -> str:
     if versus.rounds_needed is None:
         return "and more rounds would hardly settle it"
     return f"about {versus.rounds_needed} rounds would settle it (--rounds {versus.rounds_needed})"
-
-
-def _plain(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text)

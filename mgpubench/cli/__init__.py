@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import traceback
 from typing import Any
 
@@ -12,6 +14,7 @@ from mgpubench.cli.compare import compare
 from mgpubench.cli.options import is_verbose
 from mgpubench.cli.run import run
 from mgpubench.errors import BenchError
+from mgpubench.format import plain
 
 EXIT_AFTER_SIGINT = 130
 
@@ -27,9 +30,9 @@ class ErrorGroup(click.Group):
             if is_verbose(ctx):
                 traceback.print_exception(error)
                 click.echo(error.details, err=True)
-            click.echo(f"error: {error.message}", err=True)
+            click.echo(f"error: {plain(error.message)}", err=True)
             if error.hint:
-                click.echo(f"hint: {error.hint}", err=True)
+                click.echo(f"hint: {plain(error.hint)}", err=True)
             return ctx.exit(error.exit_code)
         except KeyboardInterrupt:
             click.echo("error: interrupted by SIGINT", err=True)
@@ -53,4 +56,18 @@ cli.add_command(compare)
 
 def main() -> None:
     """The entry point of the `mgpubench` command."""
+    prepare_streams()
     cli()
+
+
+def prepare_streams() -> None:
+    """Make sure that what is said can be written: to no terminal, or to one that knows only ASCII.
+
+    A measurement must not end because of a character in a file name.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the caller: `2>&-`
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        else:
+            stream.reconfigure(errors="backslashreplace")

@@ -76,6 +76,9 @@ def _read(paths: Sequence[Path]) -> list[RunRecord]:
     reading = read_sessions(paths)
     for warning in reading.warnings:
         click.echo(f"warning: {warning}", err=True)
+    sessions = {record.session_id for record in reading.records if record.session_id}
+    if len(sessions) > 1:
+        click.echo(f"{len(sessions)} sessions: their runs of equal work are pooled", err=True)
     if not any(record.is_ok for record in reading.records):
         runs = format_count(len(reading.records), "run")
         raise NoUsableResults(

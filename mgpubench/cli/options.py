@@ -49,7 +49,8 @@ def parse_counts(
     """`1,2,4` as a tuple without repetitions, in the order given."""
     if value is None:
         return None
-    try:
-        return tuple(dict.fromkeys(int(count) for count in value.split(",")))
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is not a list of numbers such as 1,2,4.") from None
+    counts = [count.strip() for count in value.split(",")]
+    # int() alone would take 1_0 for 10.
+    if not all(count.removeprefix("-").isdecimal() for count in counts):
+        raise click.BadParameter(f"{value!r} is not a list of numbers such as 1,2,4.")
+    return tuple(dict.fromkeys(map(int, counts)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,6 +22,9 @@ from mgpubench.config import (
     Request,
 )
 from mgpubench.errors import BenchError
+
+if TYPE_CHECKING:
+    from mgpubench.session import Outcome
 
 MODE_HELP = "Comma list of single,dp,ddp, or all.  [default: all]"
 GPUS_HELP = "Comma list of numbers of GPUs (counts, not indices).  [default: all visible]"
@@ -67,7 +70,7 @@ OVERSUBSCRIBE_HELP = "Allow several replicas on one GPU: tests the code, measure
 @click.option(
     "--rounds", type=int, help=f"Runs of every configuration.  [default: {STANDARD.rounds}]"
 )
-@click.option("--seed", type=click.IntRange(min=0), help=SEED_HELP)
+@click.option("--seed", type=int, help=SEED_HELP)
 @click.option(
     "--timeout",
     "timeout_s",
@@ -79,7 +82,11 @@ OVERSUBSCRIBE_HELP = "Allow several replicas on one GPU: tests the code, measure
 @click.option("--out", default=DEFAULT_OUT, show_default=True, help="Folder for session folders.")
 @click.option("--smoke", is_flag=True, help=SMOKE_HELP)
 @click.option("--oversubscribe", is_flag=True, help=OVERSUBSCRIBE_HELP)
-@click.option("--dry-run", is_flag=True, help="Print the plan and stop; touch no device.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print a plan (each session draws its own order) and stop; touch no device.",
+)
 @verbose_option
 @click.pass_context
 def run(ctx: click.Context, /, dry_run: bool, **given: Any) -> None:
@@ -117,7 +124,6 @@ def perform(request: Request, *, verbose: bool) -> int:
     from mgpubench.display import SessionDisplay
     from mgpubench.launch.signals import StopSignal
     from mgpubench.session import run_session
-    from mgpubench.summary import print_summary
 
     display = SessionDisplay(verbose=verbose)
     with StopSignal().installed() as stop:
@@ -125,6 +131,13 @@ def perform(request: Request, *, verbose: bool) -> int:
             outcome = run_session(request, sys.argv[1:], display, stop)
         finally:
             display.close()
+        return conclude(outcome)
+
+
+def conclude(outcome: Outcome) -> int:
+    """Print what a session came to, and give the exit code."""
+    from mgpubench.summary import print_summary
+
     failed = [record for record in outcome.records if not record.is_ok]
     if len(failed) < len(outcome.records):
         print_summary(outcome.records)

@@ -17,6 +17,9 @@ _PEER_TROUBLE = re.compile(
 )
 """What a healthy rank says when another one has gone."""
 
+UNSEEN_EXIT_CODE = 255
+"""What multiprocessing gives for a process whose fork server is gone."""
+
 _OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|cannot allocate memory", re.I)
 
 
@@ -78,10 +81,13 @@ def _signal_name(number: int) -> str:
 
 
 def _silent(an_exit: Exit, label: str) -> RunFailed:
+    hint = "Something in the process called exit; --verbose shows what it printed."
+    if an_exit.exit_code == UNSEEN_EXIT_CODE:
+        hint = "Nobody saw it end: was the fork server that had started it killed?"
     return RunFailed(
         f"{label}: rank {an_exit.rank} (pid {an_exit.pid}) exited with code {an_exit.exit_code} "
         "without leaving a record",
-        "Something in the process called exit; --verbose shows what it printed.",
+        hint,
         an_exit.log,
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import pickle
 import shutil
@@ -41,7 +42,9 @@ JOIN_S = 5.0
 SHORT_TASK_TIMEOUT_S = 300.0
 """For describing the machine and inspecting a model: includes loading torch from a cold disk."""
 PACE_TOLERANCE = 1.25
-"""A run is given up early only when its pace misses the time limit by this factor."""
+PACE_EVIDENCE = 0.02
+"""A run is given up early only when its pace, seen over this share of the time limit, misses the
+limit by this factor."""
 
 LOG_TAIL_CHARACTERS = 4000
 RUN_RANK = "mgpubench.launch.rank:run_rank"
@@ -59,7 +62,20 @@ def open_supervisor(stop: StopSignal, *, needs_torchvision: bool) -> Iterator[Su
             fcntl.flock(held, fcntl.LOCK_EX)
             yield Supervisor(stop, scratch, lock, needs_torchvision=needs_torchvision)
     finally:
+        _end_fork_server()
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _end_fork_server() -> None:
+    """End the fork server at once; by itself it would first finish loading torch.
+
+    The standard library has no public way to do that, and the next start makes a new one.
+    """
+    server: Any = multiprocessing.forkserver._forkserver
+    if server._forkserver_pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(server._forkserver_pid, signal.SIGKILL)
+        server._stop()
 
 
 class Supervisor:
@@ -140,9 +156,16 @@ class Supervisor:
 
     def _start(self, task: Task) -> ForkServerProcess:
         process = self._context.Process(target=work, args=(task,), name=f"rank-{task.rank}")
-        # The first start waits until the fork server has loaded torch.
-        with self._stop.raising():
-            process.start()
+        try:
+            # The first start waits until the fork server has loaded torch.
+            with self._stop.raising():
+                process.start()
+        except (OSError, EOFError) as error:
+            raise RunFailed(
+                f"a worker process cannot be started: {error or type(error).__name__}",
+                "Check the limits on processes and open files (ulimit -a), and that TMPDIR "
+                f"({tempfile.gettempdir()}) is a short path with space left.",
+            ) from error
         return process
 
     def _await_end(
@@ -220,7 +243,8 @@ def check_pace(config: RunConfig, count: StepCount, elapsed_s: float) -> None:
     """
     pace_s = count.seconds_per_step
     left_s = (config.total_steps - count.steps) * (pace_s or 0.0)
-    warmed_up = count.steps >= max(2, config.warmup_steps)
+    seen_s = (pace_s or 0.0) * (count.steps - 1)
+    warmed_up = count.steps >= config.warmup_steps and seen_s >= PACE_EVIDENCE * config.timeout_s
     over = elapsed_s > config.timeout_s
     if not over and not (warmed_up and elapsed_s + left_s > PACE_TOLERANCE * config.timeout_s):
         return
@@ -245,9 +269,10 @@ def end_groups(processes: Sequence[ForkServerProcess]) -> None:
         wait(alive, timeout=left_s)
     # Also where the leaders have ended: their loader workers may not have.
     _signal_groups(processes, signal.SIGKILL)
+    # Not for ever: a rank that hangs in a driver cannot be ended by anybody.
+    until_s = time.monotonic() + JOIN_S
     for process in processes:
-        # Not for ever: a rank that hangs in a driver cannot be ended by anybody.
-        process.join(JOIN_S)
+        process.join(max(0.0, until_s - time.monotonic()))
 
 
 def _signal_groups(processes: Sequence[ForkServerProcess], signum: signal.Signals) -> None:

@@ -23,6 +23,8 @@ from mgpubench.records import RankRecord
 from mgpubench.share import Seat, Share
 from mgpubench.train import measure
 
+PEER_PATIENCE = timedelta(minutes=1)
+
 
 def run(config: RunConfig, seat: Seat) -> RankRecord:
     """Train in one process of several, with the model on this process's device."""
@@ -49,7 +51,8 @@ def process_group(config: RunConfig, seat: Seat) -> Iterator[Callable[[], None]]
         store=dist.FileStore(str(seat.store), config.world_size),  # type: ignore[attr-defined]
         rank=seat.share.rank,
         world_size=config.world_size,
-        timeout=timedelta(seconds=config.timeout_s),
+        # The supervisor ends the run at its time; a peer must not complain before that.
+        timeout=timedelta(seconds=config.timeout_s) + PEER_PATIENCE,
     )
     barrier = _host_barrier(config)
     yield barrier

@@ -33,9 +33,10 @@ def results(tmp_path: Path, photos: Callable[..., Path], monkeypatch: pytest.Mon
     """A folder as the README assumes: with photographs, and with results of an earlier run."""
     photos(cat=500, dog=600)
     example = ROOT / "results" / "example"
-    session = tmp_path / "results" / "20260101T000000Z-abcdef"
-    session.mkdir(parents=True)
-    (session / "runs.csv").write_bytes((example / "runs.csv").read_bytes())
+    for name in ("20260101T000000Z-abcdef", "example"):
+        session = tmp_path / "results" / name
+        session.mkdir(parents=True)
+        (session / "runs.csv").write_bytes((example / "runs.csv").read_bytes())
     monkeypatch.chdir(tmp_path)
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import click
 import pytest
 from click.testing import CliRunner
@@ -57,3 +62,21 @@ def test_a_command_and_all_its_options_have_help(command: str) -> None:
 def test_no_option_is_called_batch_size() -> None:
     """It would not say whose batch it is."""
     assert "--batch-size" not in invoke("run", "-h")
+
+
+@pytest.mark.parametrize("closed", ["2>&-", ">&-", "2>&- >&- <&-"])
+def test_closed_streams_are_no_error(closed: str) -> None:
+    command = f"{sys.executable} -m mgpubench --help {closed}"
+    assert subprocess.run(["sh", "-c", command], capture_output=True, check=False).returncode == 0
+
+
+def test_a_message_that_the_console_cannot_show_is_escaped(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "mgpubench", "compare", "b\u00e4r\n\x1b[31m"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[0] == b"error: b\\xe4r??[31m: no such file or folder"

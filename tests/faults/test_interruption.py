@@ -86,12 +86,15 @@ def test_ctrl_c_twice_to_the_whole_group_with_loader_workers(
     assert command.err.splitlines()[-1] == "error: interrupted by SIGINT"
 
 
-def test_ctrl_c_while_torch_is_loading(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("delay_s", [0.3, 1.0])
+def test_ctrl_c_while_torch_is_loading(start: Start, tmp_path: Path, delay_s: float) -> None:
     command = start(*LONG, "--mode", "single")
-    wait_until(command.family, 30, "the fork server")
-    command.popen.send_signal(signal.SIGINT)
+    wait_until(lambda: len(command.family()) >= 2, 30, "the fork server")
+    time.sleep(delay_s)
+    os.killpg(command.popen.pid, signal.SIGINT)
     assert command.wait(15) == 130
     command.assert_nobody_left()
+    assert command.err == "error: interrupted by SIGINT\n"
     assert not (tmp_path / "out").exists()
 
 

@@ -12,6 +12,7 @@ import pytest
 from mgpubench.config import Machine, Request, RunConfig, check_divisible, default_image_size
 from mgpubench.errors import RequestRefused
 
+BOUNDS = "and must be above 0 and at most 2592000 seconds"
 REFUSALS: list[tuple[dict[str, Any], str, str]] = [
     (
         {"batch_per_gpu": 8, "global_batch": 16},
@@ -65,10 +66,23 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
     ({"warmup_steps": -1}, "--warmup-steps is -1, and must be at least 0", ""),
     ({"steps": 0}, "--steps is 0, and must be at least 1", ""),
     ({"rounds": 0}, "--rounds is 0, and must be at least 1", ""),
-    ({"timeout_s": 0.0}, "--timeout is 0, and must be above 0 seconds", ""),
-    ({"timeout_s": -2.5}, "--timeout is -2.5, and must be above 0 seconds", ""),
-    ({"timeout_s": float("nan")}, "--timeout is nan, and must be above 0 seconds", ""),
-    ({"timeout_s": float("inf")}, "--timeout is inf, and must be above 0 seconds", ""),
+    ({"model": ""}, "--model is empty", "Is a variable of the shell unset?"),
+    ({"data": ""}, "--data is empty", "Is a variable of the shell unset?"),
+    ({"out": ""}, "--out is empty", "Is a variable of the shell unset?"),
+    ({"seed": 2**31}, "--seed is 2147483648, and must be at most 2147483647", ""),
+    ({"gpus": (5000,)}, "--gpus is 5000, and must be at most 1024", ""),
+    ({"timeout_s": 0.0}, f"--timeout is 0, {BOUNDS}", ""),
+    ({"timeout_s": -2.5}, f"--timeout is -2.5, {BOUNDS}", ""),
+    (
+        {"timeout_s": float("nan")},
+        f"--timeout is nan, {BOUNDS}",
+        "",
+    ),
+    (
+        {"timeout_s": float("inf")},
+        f"--timeout is inf, {BOUNDS}",
+        "",
+    ),
 ]
 
 

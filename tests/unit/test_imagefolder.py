@@ -187,3 +187,12 @@ def test_too_few_images_are_refused(num_images: int, global_batch: int) -> None:
     assert caught.value.message == (
         f"--data photos has {num_images} images, and one step takes {global_batch}"
     )
+
+
+def test_a_pipe_named_like_an_image_is_none(tmp_path: Path) -> None:
+    """A loader would wait at it for ever."""
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "1.jpg").write_bytes(b"")
+    os.mkfifo(tmp_path / "cat" / "2.jpg")
+    listing = list_images(tmp_path)
+    assert [path for path, _ in listing.samples] == [str(tmp_path / "cat" / "1.jpg")]

@@ -311,6 +311,15 @@ def test_a_copied_session_is_counted_once(write, tmp_path):
     ]
 
 
+def test_a_repeated_line_is_one_run(tmp_path: Path) -> None:
+    line = row(run_id="a", session_id="s")
+    path = tmp_path / "runs.csv"
+    path.write_text(csv_text(line, line, line), encoding="utf-8")
+    reading = read_sessions([path])
+    assert len(reading.records) == 1
+    assert reading.warnings == [f"{path}: left out 2 lines that repeat another one"]
+
+
 def test_rows_without_run_id_are_all_kept(write, tmp_path):
     write(csv_text(row(), row()), "s1")
     write(csv_text(row()), "s2")
@@ -324,7 +333,7 @@ def test_the_newest_session_is_the_latest_with_an_ok_run(write, tmp_path):
     write(csv_text(failed), "20261129T120000Z-000000")
     write("", "20261130T120000Z-000000")
     write(csv_text(row()), "example")
-    assert newest_session(tmp_path) == (newest.parent, 4)
+    assert newest_session(tmp_path) == (newest.parent, 3)
 
 
 def test_no_session_and_no_ok_run_are_told_apart(write, tmp_path):
