@@ -47,6 +47,7 @@ SMOKE_HELP = (
     f"{SMOKE.warmup_steps} + {SMOKE.steps} steps, {SMOKE.rounds} round. "
     "Options given beside it win."
 )
+DRY_RUN_HELP = "Print a plan and stop; touch no device. (Each session draws its own order.)"
 OVERSUBSCRIBE_HELP = "Allow several replicas on one GPU: tests the code, measures nothing."
 
 
