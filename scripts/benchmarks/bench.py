@@ -57,7 +57,7 @@ def harness() -> bool:
         counter = StepCounter(Path(folder) / "steps")
     job = Job(
         step=lambda batch: loss,
-        batches=itertools.repeat((loss, loss)),
+        batches=itertools.repeat((loss, torch.zeros(1))),
         make_clock=lambda steps: HostClock(),
         synchronize=lambda: None,
         barrier=no_barrier,
