@@ -47,6 +47,7 @@ BUILTIN_MODELS = ("tiny-cnn", "mlp")
 
 BUILTIN_IMAGE_SIZE = 32
 TORCHVISION_IMAGE_SIZE = 224
+INCEPTION_IMAGE_SIZE = 299
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -194,7 +195,9 @@ def check_divisible(global_batch: int | None, num_devices: int) -> None:
 
 def default_image_size(model: str) -> int:
     """The image size in pixels that a model was made for."""
-    return BUILTIN_IMAGE_SIZE if model in BUILTIN_MODELS else TORCHVISION_IMAGE_SIZE
+    if model in BUILTIN_MODELS:
+        return BUILTIN_IMAGE_SIZE
+    return INCEPTION_IMAGE_SIZE if model == "inception_v3" else TORCHVISION_IMAGE_SIZE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,14 +26,8 @@ from mgpubench.config import (
     RunConfig,
 )
 from mgpubench.errors import TorchUnavailable
-from mgpubench.format import plain
 from mgpubench.imagefolder import load_listing
 from mgpubench.share import Share
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from PIL.Image import Image
 
 Batch = tuple[Tensor, Tensor]
 
@@ -118,12 +113,17 @@ def _epochs(loader: DataLoader[Any], sampler: DistributedSampler[Any]) -> Iterat
 class FolderDataset(Dataset[tuple[Tensor, int]]):
     """Images of a folder: shorter side to size x 256 / 224, then a centre crop of size x size."""
 
-    def __init__(self, samples: list[tuple[str, int]], image_size: int) -> None:
-        self._samples = samples
-        self._transform = _make_transform(image_size)
+    def __init__(self, samples: Sequence[tuple[str, int]], image_size: int) -> None:
+        # Three objects and not a list of tuples: reading a list counts references, by which each
+        # forked loader worker would come to own a copy of it (150 MB for ImageNet) in the window.
+        paths = [os.fsencode(path) for path, _ in samples]
+        self._paths = b"".join(paths)
+        self._ends = torch.tensor([0, *map(len, paths)]).cumsum(0)
+        self._labels = torch.tensor([label for _, label in samples])
+        self._image_size = image_size
 
     def __len__(self) -> int:
-        return len(self._samples)
+        return len(self._labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         """A uint8 image of shape (3, size, size), and its class number.
@@ -131,8 +131,12 @@ class FolderDataset(Dataset[tuple[Tensor, int]]):
         Raises:
             RuntimeError: if the file cannot be read as an image; names the file.
         """
-        path, label = self._samples[index]
-        return self._transform(_read_rgb(path)), label
+        # Here and not above: synthetic data need no torchvision.
+        from mgpubench.images import decode_rgb, resize_and_crop
+
+        path = self._paths[int(self._ends[index]) : int(self._ends[index + 1])]
+        image = decode_rgb(os.fsdecode(path))
+        return resize_and_crop(image, self._image_size), int(self._labels[index])
 
 
 def check_decoder() -> None:
@@ -142,35 +146,9 @@ def check_decoder() -> None:
         TorchUnavailable: if torchvision or Pillow cannot be imported.
     """
     try:
-        _make_transform(1)
-        importlib.import_module("PIL.Image")
+        importlib.import_module("mgpubench.images")
     except ImportError as error:
         raise TorchUnavailable(
             f"a folder of images needs torchvision and Pillow: {error}",
             "Install the torchvision of your torch, or use --data synthetic.",
         ) from error
-
-
-def _make_transform(image_size: int) -> Callable[[Image], Tensor]:
-    from torchvision import transforms
-
-    transform: Callable[[Image], Tensor] = transforms.Compose(
-        [
-            transforms.Resize(round(image_size * 256 / 224)),
-            transforms.CenterCrop(image_size),
-            transforms.PILToTensor(),
-        ]
-    )
-    return transform
-
-
-def _read_rgb(path: str) -> Image:
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            return image.convert("RGB")
-    # Pillow's decoders raise OSError, ValueError, SyntaxError and more, by format.
-    except Exception as error:
-        reason = "it is not an image" if "cannot identify" in str(error) else str(error)
-        raise RuntimeError(f"cannot read image {plain(path)}: {plain(reason)}") from error

@@ -159,7 +159,10 @@ def _preflight(
         _check_images(plan, listing)
         listing.save(_listing_file(supervisor))
         supervisor.call("mgpubench.data:check_decoder")
-    facts = supervisor.call("mgpubench.models:inspect_model", plan.runs[0].model, num_classes)
+    inputs = sorted({(config.batch_per_device, config.image_size) for config in plan.runs})
+    facts = supervisor.call(
+        "mgpubench.models:inspect_model", plan.runs[0].model, num_classes, inputs
+    )
     return _Workload(machine, facts, listing)
 
 

@@ -26,6 +26,8 @@ from mgpubench.timing import StepClock, make_clock
 LEARNING_RATE = 0.01
 MOMENTUM = 0.9
 WEIGHT_DECAY = 1e-4
+AUXILIARY_WEIGHT = 0.3
+"""Of the auxiliary classifiers of GoogLeNet and Inception (Szegedy et al., CVPR 2015)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,7 +128,10 @@ class TrainStep:
         images = batch[0].to(self._device, non_blocking=True)
         labels = batch[1].to(self._device, non_blocking=True)
         self._optimizer.zero_grad(set_to_none=True)
-        loss: Tensor = self._loss(self._model(images), labels)
+        logits, *auxiliary = self._model(images)
+        loss: Tensor = self._loss(logits, labels)
+        for other in auxiliary:
+            loss = loss + AUXILIARY_WEIGHT * self._loss(other, labels)
         loss.backward()
         self._optimizer.step()
         return loss.detach()

@@ -4,4 +4,4 @@ import contextlib
 import importlib
 
 with contextlib.suppress(Exception):
-    importlib.import_module("torchvision")
+    importlib.import_module("mgpubench.images")

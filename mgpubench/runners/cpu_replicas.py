@@ -46,8 +46,8 @@ class CpuReplicas(nn.DataParallel[nn.Module]):
             num_replicas, initializer=torch.set_num_threads, initargs=(threads_each,)
         )
 
-    def forward(self, *inputs: Any, **kwargs: Any) -> Tensor:
-        """Logits of the whole batch, in its order."""
+    def forward(self, *inputs: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        """Logits of the whole batch, in its order, main and auxiliary."""
         chunks, _ = self.scatter(inputs, kwargs, self.device_ids)
         replicas = self.replicate(self.module, self.device_ids)
         return self.gather(self.parallel_apply(replicas, chunks, None), None)
@@ -71,17 +71,16 @@ class CpuReplicas(nn.DataParallel[nn.Module]):
             tensors[name] = buffer.clone() if number else buffer
         return self._shells[number], tensors
 
-    def parallel_apply(self, replicas: Any, inputs: Any, kwargs: Any) -> list[Tensor]:
+    def parallel_apply(self, replicas: Any, inputs: Any, kwargs: Any) -> list[Any]:
         """Run every replica on its part, each in its own thread."""
         grad_enabled = torch.is_grad_enabled()  # thread-local, so it must be handed on
 
-        def apply(replica: Lent, part: tuple[Tensor, ...]) -> Tensor:
+        def apply(replica: Lent, part: tuple[Tensor, ...]) -> Any:
             with torch.set_grad_enabled(grad_enabled):
-                output: Tensor = functional_call(*replica, part)
-                return output
+                return functional_call(*replica, part)
 
         return list(self._threads.map(apply, replicas, inputs))
 
-    def gather(self, outputs: Any, output_device: Any) -> Tensor:
-        """Join the outputs along dimension 0."""
-        return torch.cat(list(outputs))
+    def gather(self, outputs: Any, output_device: Any) -> tuple[Tensor, ...]:
+        """Join each output of the replicas along dimension 0."""
+        return tuple(torch.cat(parts) for parts in zip(*outputs, strict=True))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mgpubench.config import RunConfig
-from mgpubench.data import FolderDataset, open_feed
+from mgpubench.data import open_feed
 from mgpubench.imagefolder import list_images
 from mgpubench.share import make_share
 
@@ -94,39 +94,3 @@ def test_ranks_see_different_images_and_equally_many(cpu_config: Make, listing: 
     ]
     assert [len(images) for images in seen] == [4, 4]
     assert not set(seen[0]) & set(seen[1])
-
-
-def test_resize_and_crop_are_those_of_the_tutorial(tmp_path: Path) -> None:
-    """Shorter side to 256/224 of the size, then the centre."""
-    from PIL import Image
-    from torchvision import transforms
-
-    generator = torch.Generator().manual_seed(0)
-    noise = torch.randint(0, 256, (3, 300, 500), dtype=torch.uint8, generator=generator)
-    picture = transforms.functional.to_pil_image(noise)
-    picture.save(tmp_path / "a.png")
-    tutorial = transforms.Compose(
-        [transforms.Resize(256), transforms.CenterCrop(224), transforms.ToTensor()]
-    )
-    image, label = FolderDataset([(str(tmp_path / "a.png"), 1)], 224)[0]
-    with Image.open(tmp_path / "a.png") as original:
-        expected = tutorial(original)
-    assert label == 1
-    assert torch.equal(image, (expected * 255).round().to(torch.uint8))
-
-
-def test_grey_and_palette_images_become_rgb(tmp_path: Path) -> None:
-    from PIL import Image
-
-    for mode in ("L", "P", "RGBA", "CMYK"):
-        path = tmp_path / f"{mode}.tiff"
-        Image.new(mode, (40, 40)).save(path)
-        image, _ = FolderDataset([(str(path), 0)], 32)[0]
-        assert image.shape == (3, 32, 32), mode
-
-
-def test_an_unreadable_image_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "broken.jpg"
-    path.write_bytes(b"")
-    with pytest.raises(RuntimeError, match=r"cannot read image .*broken\.jpg: it is not an image"):
-        FolderDataset([(str(path), 0)], 32)[0]

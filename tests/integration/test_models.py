@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 
@@ -10,12 +11,13 @@ import torch
 
 from mgpubench.errors import RequestRefused
 from mgpubench.models import TrainableModel, build_model, inspect_model
+from mgpubench.train import TrainStep
 
 
 def test_sizes_are_those_of_the_published_models() -> None:
     """ResNet-18 has 11,689,512 parameters and ResNet-50 has 25,557,032, at 4 bytes each."""
-    assert inspect_model("resnet18", 1000).num_parameters == 11_689_512
-    facts = inspect_model("resnet50", 1000)
+    assert inspect_model("resnet18", 1000, []).num_parameters == 11_689_512
+    facts = inspect_model("resnet50", 1000, [])
     assert facts.num_parameters == 25_557_032
     assert facts.parameter_bytes == 4 * 25_557_032
 
@@ -25,22 +27,86 @@ def test_sizes_are_those_of_the_published_models() -> None:
 def test_models_turn_images_into_logits(name: str, classes: int) -> None:
     model = build_model(name, classes, "fp32")
     images = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8)
-    logits = model(images)
+    (logits,) = model(images)
     assert logits.shape == (2, classes)
     assert logits.dtype == torch.float32
 
 
-def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_model_is_refused_with_those_that_are_near() -> None:
     with pytest.raises(RequestRefused, match="--model resnet51 is not known") as caught:
-        build_model("resnet51", 10, "fp32")
-    assert "tiny-cnn, mlp" in caught.value.hint
+        inspect_model("resnet51", 10, [])
     assert "resnet50" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("fasterrcnn_resnet50_fpn", "detection"),
+        ("fcn_resnet50", "segmentation"),
+        ("r3d_18", "video"),
+        ("quantized_resnet18", "quantization"),
+        ("raft_small", "optical_flow"),
+    ],
+)
+def test_models_of_other_tasks_are_refused_by_name(name: str, kind: str) -> None:
+    with pytest.raises(RequestRefused, match=f"--model {name} is a {kind} model"):
+        inspect_model(name, 10, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "size", "words"),
+    [
+        ("vit_b_16", 2, 32, ["vit_b_16", "32", "224"]),  # C39: one size only
+        ("alexnet", 2, 32, ["too small"]),
+        ("inception_v3", 2, 64, ["too small", "299"]),
+        ("resnet18", 1, 32, ["more than 1 value per channel", "BatchNorm"]),
+        ("maxvit_t", 2, 64, ["64"]),
+    ],
+)
+def test_inputs_that_a_model_cannot_take_are_refused(
+    name: str, batch: int, size: int, words: list[str]
+) -> None:
+    with pytest.raises(RequestRefused) as caught:
+        inspect_model(name, 1000, [(batch, size)])
+    text = f"{caught.value.message} {caught.value.hint}"
+    assert all(word in text for word in words), text
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "size"),
+    [("vit_b_16", 1, 224), ("resnet18", 1, 64), ("vgg11", 1, 32), ("regnet_y_400mf", 2, 64)],
+)
+def test_inputs_that_a_model_takes_are_not(name: str, batch: int, size: int) -> None:
+    """A batch of 1 is no fault in itself: BatchNorm fails only where it has one value a channel."""
+    assert inspect_model(name, 1000, [(batch, size)]).num_parameters > 10**6
+
+
+def test_auxiliary_logits_follow_the_main_ones() -> None:
+    model = build_model("googlenet", 10, "fp32").train()
+    outputs = model(torch.zeros(2, 3, 96, 96, dtype=torch.uint8))
+    assert [output.shape for output in outputs] == [(2, 10)] * 3
+
+
+def test_the_loss_is_the_main_one_and_0_3_of_the_auxiliary_ones() -> None:
+    class Outputs(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1))
+
+        def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            even = torch.zeros(2, 4) + self.weight  # cross entropy ln 4 = 1.386
+            sure = torch.tensor([[50.0, 0, 0, 0]]).repeat(2, 1) + self.weight  # 0 for label 0
+            return even, sure, even
+
+    step = TrainStep(Outputs(), torch.device("cpu"))
+    loss = step((torch.zeros(2, 3, 4, 4), torch.zeros(2, dtype=torch.int64)))
+    assert float(loss) == pytest.approx(1.3 * math.log(4))
 
 
 def test_a_built_in_model_needs_no_torchvision() -> None:
     program = (
         "import sys; from mgpubench.models import inspect_model; "
-        "inspect_model('tiny-cnn', 10); inspect_model('mlp', 10); "
+        "inspect_model('tiny-cnn', 10, []); inspect_model('mlp', 10, [(2, 32)]); "
         "sys.exit('torchvision' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
@@ -73,9 +139,19 @@ def test_images_are_normalised_with_imagenets_statistics() -> None:
 )
 def test_matrix_products_run_in_the_precision_asked_for(precision: str, dtype: torch.dtype) -> None:
     probe = Probe()
-    logits = TrainableModel(probe, precision)(torch.zeros(1, 3, 2, 2, dtype=torch.uint8))  # type: ignore[arg-type]
+    (logits,) = TrainableModel(probe, precision)(torch.zeros(1, 3, 2, 2, dtype=torch.uint8))  # type: ignore[arg-type]
     assert probe.dtype == dtype
     assert logits.dtype == torch.float32
+
+
+def test_products_in_another_type_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trap of DataParallel: its threads know that autocast is on, and not with which type."""
+    monkeypatch.setattr(
+        TrainableModel, "_autocast", lambda self, kind: torch.autocast(kind, dtype=torch.float16)
+    )
+    model = TrainableModel(Probe(), "amp-bf16")
+    with pytest.raises(RuntimeError, match=r"run in torch\.float16, and should in torch\.bfloat16"):
+        model(torch.zeros(1, 3, 2, 2, dtype=torch.uint8))
 
 
 def test_the_same_seed_gives_the_same_weights() -> None:

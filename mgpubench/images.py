@@ -1,0 +1,67 @@
+"""From an image file to a uint8 tensor, with the meaning of the tutorial's Pillow pipeline.
+
+Files are decoded and resized as uint8 tensors, which is quicker than Pillow and at most one level
+of 255 away from it. Whatever torchvision does not decode just as Pillow's `convert("RGB")` would
+(CMYK, 16 bit, animations, other formats) goes to Pillow. EXIF orientation is ignored, as in the
+tutorial.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision.io import ImageReadMode, decode_image, read_file
+from torchvision.transforms.v2 import functional
+
+from mgpubench.format import plain
+
+# Torchvision 0.29 announces that TorchCodec will take its decoders over. The user can do nothing.
+warnings.filterwarnings("ignore", "The image decoding and encoding", DeprecationWarning)
+
+JPEG_SIGNATURE = [0xFF, 0xD8]
+
+RESIZE_RATIO = 256 / 224
+"""Shorter side before the crop to the side of the crop: the tutorial's 256 and 224."""
+
+
+def decode_rgb(path: str) -> Tensor:
+    """An image file as uint8 RGB of shape (3, height, width).
+
+    Raises:
+        RuntimeError: if it cannot be read; names the file.
+    """
+    try:
+        encoded = read_file(path)
+        image: Tensor = decode_image(encoded, ImageReadMode.UNCHANGED)
+    except RuntimeError:
+        return _decode_with_pillow(path)
+    if image.dtype != torch.uint8 or image.dim() != 3:
+        return _decode_with_pillow(path)  # 16 bit; several frames
+    channels = len(image)
+    if channels == 3:
+        return image
+    if channels == 1 and encoded[:2].tolist() == JPEG_SIGNATURE:
+        return image.expand(3, -1, -1)
+    # One channel of a PNG may be a palette's numbers; four are CMYK, or RGB with an alpha to drop.
+    return _decode_with_pillow(path)
+
+
+def resize_and_crop(image: Tensor, image_size: int) -> Tensor:
+    """Shorter side to image_size x 256 / 224, then the centre: (3, image_size, image_size)."""
+    resized = functional.resize(image, [round(image_size * RESIZE_RATIO)], antialias=True)
+    cropped: Tensor = functional.center_crop(resized, [image_size])
+    return cropped.contiguous()
+
+
+def _decode_with_pillow(path: str) -> Tensor:
+    try:
+        with Image.open(path) as image:
+            pixels: Tensor = functional.pil_to_tensor(image.convert("RGB"))
+            return pixels
+    # Pillow's decoders raise OSError, ValueError, SyntaxError and more, by format.
+    except Exception as error:
+        reason = "it is not an image" if "cannot identify" in str(error) else str(error)
+        raise RuntimeError(f"cannot read image {plain(path)}: {plain(reason)}") from error

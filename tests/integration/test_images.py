@@ -1,0 +1,118 @@
+"""Pixels: every kind of image becomes what the tutorial's Pillow pipeline makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision import transforms
+
+from mgpubench.data import FolderDataset
+
+
+def picture(mode: str, width: int = 300, height: int = 200) -> Image.Image:
+    """Smooth colours with some edges, as photographs have them."""
+    gradient = Image.linear_gradient("L").resize((width, height))
+    bands = (gradient, gradient.rotate(180), Image.radial_gradient("L").resize((width, height)))
+    image = Image.merge("RGB", bands)
+    image.paste((255, 10, 10), (width // 3, height // 3, width // 2, height // 2))
+    return image.convert(mode)
+
+
+def tutorial(path: Path, image_size: int) -> Tensor:
+    """Resize, CenterCrop and ToTensor of the tutorial, on the scale of 0 to 255."""
+    pipeline = transforms.Compose(
+        [
+            transforms.Resize(round(image_size * 256 / 224)),
+            transforms.CenterCrop(image_size),
+            transforms.ToTensor(),
+        ]
+    )
+    with Image.open(path) as image:
+        return pipeline(image.convert("RGB")) * 255
+
+
+def ours(path: Path, image_size: int) -> Tensor:
+    image, _ = FolderDataset([(str(path), 0)], image_size)[0]
+    assert image.dtype == torch.uint8
+    assert image.shape == (3, image_size, image_size)
+    return image.float()
+
+
+@pytest.mark.parametrize("image_size", [32, 112, 224])
+@pytest.mark.parametrize(
+    ("mode", "name"),
+    [
+        ("RGB", "a.jpg"),
+        ("L", "grey.jpg"),
+        ("CMYK", "cmyk.jpg"),
+        ("RGB", "a.png"),
+        ("L", "grey.png"),
+        ("LA", "grey-alpha.png"),
+        ("P", "palette.png"),
+        ("RGBA", "alpha.png"),
+        ("1", "bits.png"),
+        ("RGB", "a.bmp"),
+        ("RGB", "a.tiff"),
+        ("RGB", "a.ppm"),
+        ("RGB", "a.webp"),
+    ],
+)
+def test_pixels_are_at_most_one_level_from_the_tutorials(
+    tmp_path: Path, mode: str, name: str, image_size: int
+) -> None:
+    path = tmp_path / name
+    picture(mode).save(path)
+    difference = (ours(path, image_size) - tutorial(path, image_size)).abs()
+    assert float(difference.max()) <= 1.001
+    assert float(difference.mean()) <= 0.1
+
+
+def test_an_image_of_16_bit_becomes_rgb_as_pillow_does_it(tmp_path: Path) -> None:
+    path = tmp_path / "deep.png"
+    picture("L").convert("I;16").save(path)
+    assert torch.equal(ours(path, 64), tutorial(path, 64).round())
+
+
+def test_an_extension_may_lie(tmp_path: Path) -> None:
+    path = tmp_path / "png.jpg"
+    picture("RGB").save(path, format="PNG")
+    assert float((ours(path, 64) - tutorial(path, 64)).abs().max()) <= 1.001
+
+
+def test_exif_orientation_is_ignored_as_in_the_tutorial(tmp_path: Path) -> None:
+    path = tmp_path / "turned.jpg"
+    exif = Image.Exif()
+    exif[0x0112] = 6  # a quarter turn
+    picture("RGB").save(path, exif=exif)
+    assert float((ours(path, 64) - tutorial(path, 64)).abs().max()) <= 1.001
+
+
+@pytest.mark.parametrize("content", [b"", b"no image", b"\xff\xd8\xff\xe0 cut"])
+def test_an_unreadable_image_is_named(tmp_path: Path, content: bytes) -> None:
+    """C58: zero bytes, or bytes of something else."""
+    path = tmp_path / "broken.jpg"
+    path.write_bytes(content)
+    with pytest.raises(RuntimeError, match=r"cannot read image .*broken\.jpg: "):
+        FolderDataset([(str(path), 0)], 32)[0]
+
+
+def test_a_truncated_image_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "cut.jpg"
+    picture("RGB").save(path)
+    path.write_bytes(path.read_bytes()[:-2000])
+    with pytest.raises(RuntimeError, match=r"cannot read image .*cut\.jpg: "):
+        FolderDataset([(str(path), 0)], 32)[0]
+
+
+def test_photographs_keep_their_order_and_labels(photos: Callable[..., Path]) -> None:
+    root = photos(cat=1, dog=1)
+    dataset = FolderDataset(
+        [(str(root / "cat" / "0.jpg"), 0), (str(root / "dog" / "0.jpg"), 1)], 32
+    )
+    assert len(dataset) == 2
+    assert [dataset[index][1] for index in range(2)] == [0, 1]
