@@ -83,7 +83,7 @@ class TrainableModel(nn.Module):
 
 
 def all_logits(output: Tensor | tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
-    """Main and auxiliary logits: GoogLeNet and Inception give a tuple with gaps, others a tensor."""
+    """Main and auxiliary logits; GoogLeNet and Inception give a tuple, with None where unused."""
     if isinstance(output, Tensor):
         return (output,)
     return tuple(logits for logits in output if logits is not None)

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 MODE_HELP = "Comma list of single,dp,ddp, or all.  [default: all]"
 GPUS_HELP = "Comma list of numbers of GPUs (counts, not indices).  [default: all visible]"
 DEVICE_HELP = "Where to run; auto takes CUDA if usable, else the CPU.  [default: auto]"
-MODEL_HELP = f"Model by name: tiny-cnn, mlp, or a torchvision ResNet.  [default: {STANDARD.model}]"
+MODEL_HELP = (
+    "tiny-cnn, mlp, or an image classification model of torchvision by name.  "
+    f"[default: {STANDARD.model}]"
+)
 BATCH_HELP = f"Samples each GPU takes a step: weak scaling.  [default: {STANDARD.batch_per_gpu}]"
 GLOBAL_BATCH_HELP = "Samples all GPUs together take a step: strong scaling."
 DATA_HELP = (

@@ -16,11 +16,15 @@ from pathlib import Path
 
 import torch
 import torchvision
+from PIL import Image
 from torch import nn
+from torchvision import transforms
+from torchvision.io import decode_image, read_file
 
 from mgpubench import host, stats
 from mgpubench.config import NUM_SYNTHETIC_CLASSES, Request, RunConfig
 from mgpubench.data import open_feed
+from mgpubench.images import decode_rgb, resize_and_crop
 from mgpubench.launch.progress import StepCounter
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import open_supervisor
@@ -213,6 +217,59 @@ def relaunch() -> bool:
     return report("launch again", figure, "at most 0.6 to the first step", cost_s <= 0.6)
 
 
+def pipeline() -> bool:
+    """One worker's images/s from JPEG files to the batch, against the tutorial's pipeline."""
+    tutorial = transforms.Compose(
+        [
+            transforms.Resize(256),
+            transforms.CenterCrop(224),
+            transforms.ToTensor(),
+            transforms.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+        ]
+    )
+
+    def read_tutorial(path: str) -> object:
+        with Image.open(path) as image:
+            return tutorial(image.convert("RGB"))
+
+    def rate(read: Callable[[str], object], files: list[str]) -> float:
+        began_s = time.perf_counter()
+        for file in files:
+            read(file)
+        return len(files) / (time.perf_counter() - began_s)
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as in a loader worker
+    with tempfile.TemporaryDirectory() as folder:
+        files = make_jpegs(Path(folder), 40)
+        readers = (
+            lambda path: resize_and_crop(decode_rgb(path), 224),
+            read_tutorial,
+            lambda path: decode_image(read_file(path)),
+        )
+        rates = [[rate(read, files) for read in readers] for _ in range(9)]
+    torch.set_num_threads(threads)
+    against_tutorial = stats.geometric_mean([ours / theirs for ours, theirs, _ in rates])
+    of_decode = stats.geometric_mean([ours / decode for ours, _, decode in rates])
+    figure = f"{against_tutorial:.2f} x the tutorial's images/s, {of_decode:.2f} of pure decode"
+    reached = against_tutorial >= 1.7 and of_decode >= 0.6
+    return report("input pipeline, 500 x 375 JPEG", figure, "at least 1.7 and 0.6", reached)
+
+
+def make_jpegs(folder: Path, count: int) -> list[str]:
+    """Images of ImageNet's usual size, with a photograph's mixture of smooth and rough."""
+    generator = torch.Generator().manual_seed(0)
+    files = []
+    for number in range(count):
+        coarse = torch.rand(1, 3, 12, 16, generator=generator)
+        smooth = torch.nn.functional.interpolate(coarse, (375, 500), mode="bicubic")[0]
+        noise = torch.randn(3, 375, 500, generator=generator) * 0.04
+        pixels = ((smooth + noise).clamp(0, 1) * 255).to(torch.uint8)
+        files.append(str(folder / f"{number}.jpg"))
+        transforms.functional.to_pil_image(pixels).save(files[-1], quality=90)
+    return files
+
+
 def ddp() -> bool:
     """DDP on CPU as we start it, against the tutorial's way with torch's default threads."""
     steps = 5
@@ -245,6 +302,7 @@ BENCHES = {
     "help": help_text,
     "compare": compare_1000,
     "relaunch": relaunch,
+    "pipeline": pipeline,
     "ddp": ddp,
     "bare": bare,
 }

@@ -24,9 +24,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 MODES = ("single", "dp", "ddp")
 HEAD = """# Models
 
-`--model` takes the built-in models, every image classification model of torchvision by name, and
-`package.module:function` of your own. Below, the smallest model of every family trained for one step
-in every mode, with two CPU devices and two images each; made by
+`--model` takes every image classification model by its name in torchvision. The smallest of
+every family trained for one step in every mode, with two CPU devices and two images each; made by
 `scripts/benchmarks/families.py` with torch {torch} and torchvision {torchvision}.
 
 | family | model | parameters | image size | single | dp | ddp |

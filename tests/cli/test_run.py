@@ -651,3 +651,20 @@ def test_a_broken_torch_ends_a_run_in_one_line(
     message = assert_refused(command.err)
     assert message == "torch cannot be imported: libcudart.so.99 is missing"
     assert not (tmp_path / "out").exists()
+
+
+def test_a_model_with_auxiliary_losses_trains_in_ddp(start: Start, tmp_path: Path) -> None:
+    """C52: every parameter gets a gradient, so nothing need be searched for unused ones."""
+    options = ("--model", "googlenet", "--image-size", 96, "-b", 2, "--steps", 3)
+    command = start(*TINY, *options, "--mode", "ddp", "--gpus", 2)
+    assert command.wait(100) == 0, command.err
+
+
+def test_a_vision_transformer_of_another_size_is_refused_once(start: Start, tmp_path: Path) -> None:
+    """C39"""
+    options = ("--model", "vit_b_16", "--image-size", 32, "-b", 1, "--steps", 1)
+    command = start(*TINY, *options, "--mode", "ddp", "--gpus", 2)
+    assert command.wait(60) == 2
+    (line, hint) = command.err.splitlines()
+    assert all(word in f"{line} {hint}" for word in ("vit_b_16", "32", "224"))
+    assert not (tmp_path / "out").exists()

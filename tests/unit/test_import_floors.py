@@ -42,6 +42,7 @@ FLOORS = {
     "mgpubench.machine": 3,
     "mgpubench.models": 3,
     "mgpubench.data": 3,
+    "mgpubench.images": 3,
     "mgpubench.timing": 3,
     "mgpubench.train": 3,
     "mgpubench.share": 3,
@@ -72,11 +73,17 @@ THIRD_PARTY = {0: set(), 1: set(), 2: {"pandas", "rich"}, 3: set(), 4: {"click"}
 """What a module of a floor may import at module level, beyond the standard library."""
 
 WITH_TORCH = {
-    *(f"mgpubench.{name}" for name in ("machine", "models", "data", "timing", "train", "share")),
+    *(
+        f"mgpubench.{name}"
+        for name in ("machine", "models", "data", "images", "timing", "train", "share")
+    ),
     *(f"mgpubench.runners.{name}" for name in ("single", "dp", "ddp", "cpu_replicas")),
     "mgpubench.launch.rank",
 }
 """Modules that run in workers only: they, and no others, may pull torch in."""
+
+WITH_TORCHVISION = {"mgpubench.images"}
+"""Imported only where the data are images."""
 
 
 def modules() -> dict[str, Path]:
@@ -158,7 +165,14 @@ def test_imports_never_go_up(module: str) -> None:
 @pytest.mark.parametrize("module", sorted(MODULES))
 def test_third_party_imports_are_those_of_the_floor(module: str) -> None:
     allowed = THIRD_PARTY[FLOORS[module]] | ({"torch"} if module in WITH_TORCH else set())
+    if module in WITH_TORCHVISION:
+        allowed = allowed | {"torchvision", "PIL"}
     assert third_party_imports(module) <= allowed
+
+
+@pytest.mark.parametrize("module", sorted(set(MODULES) - WITH_TORCHVISION))
+def test_images_are_imported_only_inside_functions(module: str) -> None:
+    assert not own_imports(module) & WITH_TORCHVISION
 
 
 @pytest.mark.parametrize("module", sorted(set(MODULES) - WITH_TORCH))
