@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from mgpubench.config import BUILTIN_MODELS, Precision, default_image_size
+from mgpubench.config import BUILTIN_MODELS, Precision, RunConfig, default_image_size
 from mgpubench.errors import RequestRefused, TorchUnavailable
 from mgpubench.records import ModelFacts
 
@@ -31,9 +31,12 @@ class TrainableModel(nn.Module):
     not inherit the autocast dtype: bf16 set around it would silently become fp16.
     """
 
-    def __init__(self, model: nn.Module, precision: Precision) -> None:
+    def __init__(
+        self, model: nn.Module, precision: Precision, *, channels_last: bool = False
+    ) -> None:
         super().__init__()
-        self.model = model
+        self._memory_format = torch.channels_last if channels_last else torch.contiguous_format
+        self.model = model.to(memory_format=self._memory_format) if channels_last else model
         self.autocast_dtype = torch.bfloat16 if precision == "amp-bf16" else None
         # No buffers: DDP and DataParallel would broadcast them in every step, which the user's own
         # model does not make them do.
@@ -46,7 +49,7 @@ class TrainableModel(nn.Module):
         Each has the shape (N, classes).
         """
         mean, std = self._statistics_on(images.device)
-        normalized = (images.float() - mean) / std
+        normalized = ((images.float() - mean) / std).contiguous(memory_format=self._memory_format)
         with self._autocast(images.device.type):
             self._check_dtype(images.device)
             output = self.model(normalized)
@@ -89,13 +92,15 @@ def all_logits(output: Tensor | tuple[Tensor | None, ...]) -> tuple[Tensor, ...]
     return tuple(logits for logits in output if logits is not None)
 
 
-def build_model(name: str, num_classes: int, precision: Precision) -> TrainableModel:
-    """A model with random weights on the current default device.
+def build_model(config: RunConfig, num_classes: int) -> TrainableModel:
+    """The model of a run with random weights, in the memory format of the run.
 
     Raises:
         RequestRefused: if there is no such model.
     """
-    return TrainableModel(_build(name, num_classes), precision)
+    return TrainableModel(
+        _build(config.model, num_classes), config.precision, channels_last=config.channels_last
+    )
 
 
 def inspect_model(name: str, num_classes: int, inputs: Sequence[InputSize]) -> ModelFacts:

@@ -1,9 +1,4 @@
-"""From a request and a machine to the list of runs, in the order in which they are made.
-
-Order is part of the method: one round is one run of every configuration, and over the rounds every
-configuration takes every position about equally often, so that drift (heat, clocks, other users)
-falls on all of them alike (Barrett et al., OOPSLA 2017).
-"""
+"""From a request and a machine to the list of runs, in the order in which they are made."""
 
 from __future__ import annotations
 
@@ -13,19 +8,16 @@ from dataclasses import dataclass, replace
 
 from mgpubench.config import (
     MODES,
-    SMOKE,
-    STANDARD,
     DeviceType,
     EffectiveMode,
     Machine,
     Mode,
-    Preset,
-    Request,
     RunConfig,
-    check_divisible,
     default_image_size,
 )
 from mgpubench.errors import RequestRefused
+from mgpubench.order import draw_order
+from mgpubench.request import SMOKE, STANDARD, Preset, Request, check_divisible
 
 PRESET_DEVICES = 2
 """Devices on a CPU, and in a smoke run on GPUs where there are so many."""
@@ -51,7 +43,7 @@ def make_plan(request: Request, machine: Machine) -> Plan:
         RequestRefused: if this machine cannot do what was asked for.
     """
     draft = _Draft(request, machine, _choose_device(request, machine))
-    _check_precision(request, draft)
+    _check_options(request, draft)
     notices = []
     if draft.fell_back_to_cpu:
         notices.append(
@@ -75,23 +67,6 @@ def make_plan(request: Request, machine: Machine) -> Plan:
         for i, index in enumerate(order)
     )
     return Plan(runs=runs, notices=tuple(notices))
-
-
-def draw_order(num_configurations: int, rounds: int, rng: random.Random) -> list[int]:
-    """Indices of configurations, round after round, balanced over positions.
-
-    Every block of `num_configurations` rounds is a Latin square with rows, columns and symbols
-    shuffled: in each block each configuration takes each position exactly once.
-    """
-    order: list[int] = []
-    everything = range(num_configurations)
-    for start in range(0, rounds, num_configurations):
-        symbols = rng.sample(everything, num_configurations)
-        columns = rng.sample(everything, num_configurations)
-        rows = rng.sample(everything, num_configurations)
-        for row in rows[: rounds - start]:
-            order += [symbols[(row + column) % num_configurations] for column in columns]
-    return order
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +127,12 @@ def _check_count(request: Request, machine: Machine) -> None:
     )
 
 
-def _check_precision(request: Request, draft: _Draft) -> None:
+def _check_options(request: Request, draft: _Draft) -> None:
+    if request.backend == "nccl" and draft.device_type == "cpu":
+        raise RequestRefused(
+            f"--backend nccl needs GPUs and 0 are usable: {draft.machine.cuda_reason}",
+            "Use --backend gloo, or leave it out.",
+        )
     if request.precision == "tf32" and not _has_tf32(draft):
         devices = ", ".join(gpu.name for gpu in draft.machine.gpus) or "the CPU"
         raise RequestRefused(
@@ -194,6 +174,7 @@ def _configure(draft: _Draft, mode: Mode, count: int) -> RunConfig:
     effective_mode = _effective_mode(draft, mode, count)
     workers = _workers_per_device(draft)
     on_cuda = draft.device_type == "cuda"
+    default_backend = _default_backend(effective_mode, draft.device_type)
     return RunConfig(
         round=1,
         position=1,
@@ -203,19 +184,19 @@ def _configure(draft: _Draft, mode: Mode, count: int) -> RunConfig:
         num_devices=count,
         device_indices=tuple(i % draft.num_visible for i in range(count)) if on_cuda else (),
         world_size=world_size,
-        backend=_backend(mode, effective_mode, draft.device_type),
+        backend=(request.backend or default_backend) if mode == "ddp" else "",
         model=model,
         data=request.data,
         image_size=request.image_size or preset.image_size or default_image_size(model),
         precision=request.precision or ("tf32" if _has_tf32(draft) else "fp32"),
-        channels_last=False,
+        channels_last=request.channels_last,
         compiled=False,
         scaling=request.scaling,
         batch_per_device=_batch_per_device(draft, count),
         workers_per_device=workers,
         workers_per_rank=workers * _loader_shares(draft, mode, count),
         threads_per_rank=machine.omp_num_threads or max(1, machine.usable_cores // world_size),
-        options=(),
+        options=_options(draft, mode, default_backend),
         warmup_steps=preset.warmup_steps if request.warmup_steps is None else request.warmup_steps,
         steps=request.steps or preset.steps,
         seed=request.seed or 0,
@@ -281,11 +262,19 @@ def _effective_mode(draft: _Draft, mode: Mode, count: int) -> EffectiveMode:
     return mode
 
 
-def _backend(mode: Mode, effective_mode: EffectiveMode, device_type: DeviceType) -> str:
-    if mode != "ddp":
-        return ""
+def _default_backend(effective_mode: EffectiveMode, device_type: DeviceType) -> str:
     # NCCL refuses two ranks on one GPU.
     return "nccl" if device_type == "cuda" and effective_mode != "oversubscribed" else "gloo"
+
+
+def _options(draft: _Draft, mode: Mode, default_backend: str) -> tuple[tuple[str, str], ...]:
+    """What a run of this mode has that is not at its default."""
+    given = [("cudnn_benchmark", "true")] if draft.request.cudnn_benchmark else []
+    if mode == "ddp":
+        given += draft.request.ddp_options
+        if draft.request.backend not in (None, default_backend):
+            given.append(("backend", str(draft.request.backend)))
+    return tuple(sorted(given))
 
 
 def _visible(machine: Machine) -> str:

@@ -12,13 +12,7 @@ from typing import Any, Protocol
 
 from mgpubench import __version__, host, imagefolder, results
 from mgpubench.checks import Finding, check_run
-from mgpubench.config import (
-    BUILTIN_MODELS,
-    NUM_SYNTHETIC_CLASSES,
-    Machine,
-    Request,
-    RunConfig,
-)
+from mgpubench.config import BUILTIN_MODELS, NUM_SYNTHETIC_CLASSES, Machine, RunConfig
 from mgpubench.errors import BenchError, Interrupted
 from mgpubench.format import format_count
 from mgpubench.imagefolder import ImageListing
@@ -35,6 +29,7 @@ from mgpubench.records import (
     Status,
     StepRecord,
 )
+from mgpubench.request import Request
 
 
 class Display(Protocol):

@@ -77,7 +77,7 @@ def set_up_process(config: RunConfig, share: Share) -> None:
         torch.set_flush_denormal(True)
     torch.set_num_threads(config.threads_per_rank)
     torch.manual_seed(config.seed)
-    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.benchmark = "cudnn_benchmark" in dict(config.options)
     # Torch's own defaults differ: TF32 on in convolutions, off in matrix products.
     torch.backends.cudnn.allow_tf32 = config.precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = config.precision == "tf32"

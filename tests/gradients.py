@@ -32,7 +32,7 @@ def one_step(config: RunConfig, rank: int, folder: Path, listing: Path) -> dict[
     seat = Seat(share, folder / "store", listing, lambda: None)
     seen: list[int] = []
     with process_group(config, seat) if config.mode == "ddp" else nullcontext():
-        model = build_model(config.model, 10, config.precision).to(share.device)
+        model = build_model(config, 10).to(share.device)
         model.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
         step = TrainStep(_wrap(config, model, share), share.device)
         images, labels = global_batch(config)
@@ -45,6 +45,7 @@ def one_step(config: RunConfig, rank: int, folder: Path, listing: Path) -> dict[
                 {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
             ),
             "weights": _numbers(dict(model.named_parameters())),
+            "ddp": _ddp_settings(step),
             "buffers": _numbers(dict(model.named_buffers())),
         }
 
@@ -53,8 +54,18 @@ def _wrap(config: RunConfig, model: torch.nn.Module, share: Share) -> torch.nn.M
     if config.mode == "single":
         return model
     runner = importlib.import_module(f"mgpubench.runners.{config.mode}")
-    wrapped: torch.nn.Module = runner.wrap(model, share)
+    arguments = [config.ddp_arguments] if config.mode == "ddp" else []
+    wrapped: torch.nn.Module = runner.wrap(model, share, *arguments)
     return wrapped
+
+
+def _ddp_settings(step: TrainStep) -> dict[str, Any]:
+    """What DDP itself says that it was told; empty for another wrapper."""
+    wrapped = step._model
+    if not isinstance(wrapped, torch.nn.parallel.DistributedDataParallel):
+        return {}
+    names = ("static_graph", "find_unused_parameters", "gradient_as_bucket_view")
+    return {**{name: getattr(wrapped, name) for name in names}, "cap": wrapped.bucket_bytes_cap}
 
 
 def _numbers(tensors: dict[str, Tensor]) -> dict[str, list[float]]:

@@ -11,17 +11,9 @@ import click
 
 from mgpubench import host
 from mgpubench.cli.options import is_verbose, parse_counts, parse_modes, verbose_option
-from mgpubench.config import (
-    DEFAULT_OUT,
-    DEFAULT_TIMEOUT_S,
-    DEVICE_CHOICES,
-    PRECISIONS,
-    SMOKE,
-    STANDARD,
-    SYNTHETIC,
-    Request,
-)
+from mgpubench.config import DEFAULT_OUT, DEFAULT_TIMEOUT_S, DEVICE_CHOICES, PRECISIONS, SYNTHETIC
 from mgpubench.errors import BenchError
+from mgpubench.request import SMOKE, STANDARD, Request
 
 if TYPE_CHECKING:
     from mgpubench.session import Outcome
@@ -50,7 +42,10 @@ SMOKE_HELP = (
     f"{SMOKE.warmup_steps} + {SMOKE.steps} steps, {SMOKE.rounds} round. "
     "Options given beside it win."
 )
-DRY_RUN_HELP = "Print a plan and stop; touch no device. (Each session draws its own order.)"
+CHANNELS_LAST_HELP = "Images and weights in the memory format N, H, W, C, in every mode."
+CUDNN_BENCHMARK_HELP = "Let cuDNN choose its algorithms by trial in the warm-up, in every process."
+BACKEND_HELP = "DDP: backend of the process group.  [default: nccl on GPUs, gloo elsewhere]"
+BUCKET_CAP_HELP = "DDP: size of all buckets.  [default: torch's, 25 with a first one of 1]"
 OVERSUBSCRIBE_HELP = "Allow several replicas on one GPU: tests the code, measures nothing."
 
 
@@ -86,6 +81,15 @@ OVERSUBSCRIBE_HELP = "Allow several replicas on one GPU: tests the code, measure
 @click.option("--out", default=DEFAULT_OUT, show_default=True, help="Folder for session folders.")
 @click.option("--smoke", is_flag=True, help=SMOKE_HELP)
 @click.option("--oversubscribe", is_flag=True, help=OVERSUBSCRIBE_HELP)
+@click.option("--channels-last", is_flag=True, help=CHANNELS_LAST_HELP)
+@click.option("--cudnn-benchmark", is_flag=True, help=CUDNN_BENCHMARK_HELP)
+@click.option("--backend", type=click.Choice(["nccl", "gloo"]), help=BACKEND_HELP)
+@click.option("--bucket-cap-mb", type=float, help=BUCKET_CAP_HELP)
+@click.option("--gradient-as-bucket-view", is_flag=True, help="DDP: gradients live in the buckets.")
+@click.option("--static-graph", is_flag=True, help="DDP: the graph is the same in every step.")
+@click.option(
+    "--find-unused-parameters", is_flag=True, help="DDP: look for unused parameters (costs time)."
+)
 @click.option(
     "--dry-run",
     is_flag=True,

@@ -7,7 +7,7 @@ every rank makes the same optimizer step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -31,15 +31,14 @@ def run(config: RunConfig, seat: Seat) -> RankRecord:
     share = seat.share
     with process_group(config, seat) as barrier:
         feed = open_feed(config, share, seat.listing)
-        model = build_model(config.model, feed.num_classes, config.precision).to(share.device)
-        return measure(config, seat, feed, wrap(model, share), barrier)
+        model = build_model(config, feed.num_classes).to(share.device)
+        return measure(config, seat, feed, wrap(model, share, config.ddp_arguments), barrier)
 
 
-def wrap(model: nn.Module, share: Share) -> nn.Module:
-    """DDP over the one device of this process, with torch's own defaults; a CPU is no device."""
-    if share.device.type == "cpu":
-        return DistributedDataParallel(model)
-    return DistributedDataParallel(model, device_ids=[share.device])
+def wrap(model: nn.Module, share: Share, arguments: Mapping[str, Any]) -> nn.Module:
+    """DDP over the one device of this process; a CPU is no device."""
+    device_ids = None if share.device.type == "cpu" else [share.device]
+    return DistributedDataParallel(model, device_ids=device_ids, **arguments)
 
 
 @contextmanager

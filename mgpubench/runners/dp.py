@@ -23,7 +23,7 @@ def run(config: RunConfig, seat: Seat) -> RankRecord:
     """Train in one process, with a replica of the model on each device."""
     share = seat.share
     feed = open_feed(config, share, seat.listing)
-    model = build_model(config.model, feed.num_classes, config.precision).to(share.device)
+    model = build_model(config, feed.num_classes).to(share.device)
     return measure(config, seat, feed, wrap(model, share), no_barrier)
 
 

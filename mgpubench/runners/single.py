@@ -14,5 +14,5 @@ def run(config: RunConfig, seat: Seat) -> RankRecord:
     """Train in one process on one device."""
     share = seat.share
     feed = open_feed(config, share, seat.listing)
-    model = build_model(config.model, feed.num_classes, config.precision).to(share.device)
+    model = build_model(config, feed.num_classes).to(share.device)
     return measure(config, seat, feed, model, no_barrier)

@@ -22,7 +22,7 @@ from torchvision import transforms
 from torchvision.io import decode_image, read_file
 
 from mgpubench import host, stats
-from mgpubench.config import NUM_SYNTHETIC_CLASSES, Request, RunConfig
+from mgpubench.config import NUM_SYNTHETIC_CLASSES, RunConfig
 from mgpubench.data import open_feed
 from mgpubench.images import decode_rgb, resize_and_crop
 from mgpubench.launch.progress import StepCounter
@@ -30,6 +30,7 @@ from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import open_supervisor
 from mgpubench.models import build_model
 from mgpubench.plan import make_plan
+from mgpubench.request import Request
 from mgpubench.share import make_share, set_up_process
 from mgpubench.timing import HostClock
 from mgpubench.train import (
@@ -83,7 +84,7 @@ def bare() -> bool:
     share = make_share(config, 0)
     set_up_process(config, share)
     feed = open_feed(config, share, Path("none"))
-    ours = TrainStep(build_model("resnet18", NUM_SYNTHETIC_CLASSES, "fp32"), share.device)
+    ours = TrainStep(build_model(config, NUM_SYNTHETIC_CLASSES), share.device)
     theirs = BareLoop(config)
     steps = 3
     job = Job(

@@ -13,12 +13,13 @@ import torch
 import torchvision
 
 from mgpubench import host
-from mgpubench.config import BUILTIN_MODELS, NUM_SYNTHETIC_CLASSES, Request, default_image_size
+from mgpubench.config import BUILTIN_MODELS, NUM_SYNTHETIC_CLASSES, default_image_size
 from mgpubench.errors import BenchError
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Supervisor, open_supervisor
 from mgpubench.models import inspect_model
 from mgpubench.plan import make_plan
+from mgpubench.request import Request
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 MODES = ("single", "dp", "ddp")

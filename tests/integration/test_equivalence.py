@@ -87,3 +87,23 @@ def test_batchnorm_statistics_of_dp_come_from_the_first_replica(
     assert replicas["model.1.running_mean"] == pytest.approx(
         first_half["model.1.running_mean"], rel=1e-5, abs=1e-7
     )
+
+
+def test_ddp_is_given_its_options_and_else_keeps_torchs_defaults(
+    supervisor: Supervisor, cpu_config: Make
+) -> None:
+    def settings(*options: tuple[str, str]) -> dict[str, Any]:
+        config = cpu_config(mode="ddp", num_devices=1, batch_per_device=8, options=options)
+        (rank,) = supervisor.launch(
+            config, Path("none"), lambda n: None, "tests.gradients:one_step"
+        )
+        found: dict[str, Any] = rank["ddp"]  # type: ignore[index]
+        return found
+
+    plain = {"static_graph": False, "find_unused_parameters": False}
+    assert settings() == {**plain, "gradient_as_bucket_view": False, "cap": 25 * 2**20}
+    assert settings(("bucket_cap_mb", "4"), ("gradient_as_bucket_view", "true")) == {
+        **plain,
+        "gradient_as_bucket_view": True,
+        "cap": 4 * 2**20,
+    }

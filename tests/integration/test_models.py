@@ -12,6 +12,7 @@ import torch
 from mgpubench.errors import RequestRefused
 from mgpubench.models import TrainableModel, build_model, inspect_model
 from mgpubench.train import TrainStep
+from tests.conftest import make_cpu_config
 
 
 def test_sizes_are_those_of_the_published_models() -> None:
@@ -25,7 +26,7 @@ def test_sizes_are_those_of_the_published_models() -> None:
 @pytest.mark.parametrize("name", ["tiny-cnn", "mlp", "resnet18"])
 @pytest.mark.parametrize("classes", [2, 1000])
 def test_models_turn_images_into_logits(name: str, classes: int) -> None:
-    model = build_model(name, classes, "fp32")
+    model = build_model(make_cpu_config(model=name), classes)
     images = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8)
     (logits,) = model(images)
     assert logits.shape == (2, classes)
@@ -82,7 +83,7 @@ def test_inputs_that_a_model_takes_are_not(name: str, batch: int, size: int) -> 
 
 
 def test_auxiliary_logits_follow_the_main_ones() -> None:
-    model = build_model("googlenet", 10, "fp32").train()
+    model = build_model(make_cpu_config(model="googlenet"), 10).train()
     outputs = model(torch.zeros(2, 3, 96, 96, dtype=torch.uint8))
     assert [output.shape for output in outputs] == [(2, 10)] * 3
 
@@ -158,5 +159,16 @@ def test_the_same_seed_gives_the_same_weights() -> None:
     weights = []
     for _ in range(2):
         torch.manual_seed(3)
-        weights.append(next(build_model("tiny-cnn", 10, "fp32").parameters()))
+        weights.append(next(build_model(make_cpu_config(), 10).parameters()))
     assert torch.equal(*weights)
+
+
+def test_channels_last_reaches_images_and_weights() -> None:
+    config = make_cpu_config(model="resnet18", channels_last=True)
+    model = build_model(config, 10)
+    seen = []
+    first = next(module for module in model.modules() if isinstance(module, torch.nn.Conv2d))
+    first.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    model(torch.zeros(2, 3, 64, 64, dtype=torch.uint8))
+    assert seen[0].is_contiguous(memory_format=torch.channels_last)
+    assert first.weight.is_contiguous(memory_format=torch.channels_last)

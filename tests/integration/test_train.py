@@ -86,7 +86,7 @@ def record(cpu_config: Make) -> RankRecord:
     share = make_share(config, 0)
     seat = Seat(share, Path("none"), Path("none"), lambda: seen.__setitem__(0, seen[0] + 1))
     feed = open_feed(config, share, Path("none"))
-    model = build_model(config.model, feed.num_classes, config.precision)
+    model = build_model(config, feed.num_classes)
     record = measure(config, seat, feed, model, no_barrier)
     assert seen == [8]
     return record

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from mgpubench.config import Machine, Request, RunConfig, check_divisible, default_image_size
+from mgpubench.config import Machine, RunConfig, default_image_size
 from mgpubench.errors import RequestRefused
+from mgpubench.request import Request, check_divisible
 
 BOUNDS = "and must be above 0 and at most 2592000 seconds"
 REFUSALS: list[tuple[dict[str, Any], str, str]] = [
@@ -66,6 +67,17 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
     ({"warmup_steps": -1}, "--warmup-steps is -1, and must be at least 0", ""),
     ({"steps": 0}, "--steps is 0, and must be at least 1", ""),
     ({"rounds": 0}, "--rounds is 0, and must be at least 1", ""),
+    (
+        {"modes": ("single", "dp"), "bucket_cap_mb": 50.0, "backend": "gloo"},
+        "--bucket-cap-mb, --backend: for ddp, which --mode single,dp does not run",
+        "",
+    ),
+    ({"bucket_cap_mb": 0.0}, "--bucket-cap-mb is 0, and must be above 0", ""),
+    (
+        {"device": "cpu", "backend": "nccl"},
+        "--backend nccl needs NVIDIA GPUs",
+        "Use --backend gloo, or leave it out.",
+    ),
     ({"model": ""}, "--model is empty", "Is a variable of the shell unset?"),
     ({"data": ""}, "--data is empty", "Is a variable of the shell unset?"),
     ({"out": ""}, "--out is empty", "Is a variable of the shell unset?"),

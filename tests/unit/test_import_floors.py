@@ -20,6 +20,8 @@ FLOORS = {
     "mgpubench.errors": 0,
     "mgpubench.format": 0,
     "mgpubench.config": 0,
+    "mgpubench.order": 0,
+    "mgpubench.request": 0,
     "mgpubench.plan": 0,
     "mgpubench.records": 0,
     "mgpubench.metrics": 0,

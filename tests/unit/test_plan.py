@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from mgpubench.config import Gpu, Machine, Request, RunConfig
+from mgpubench.config import Gpu, Machine, RunConfig
 from mgpubench.errors import RequestRefused
-from mgpubench.plan import Plan, draw_order, make_plan
+from mgpubench.order import draw_order
+from mgpubench.plan import Plan, make_plan
+from mgpubench.request import Request
 
 MakeMachine = Callable[..., Machine]
 
@@ -389,3 +391,38 @@ def test_a_planned_run_is_frozen_and_survives_pickling(machine: MakeMachine) -> 
     with pytest.raises(dataclasses.FrozenInstanceError):
         run.steps = 5  # type: ignore[misc]
     assert pickle.loads(pickle.dumps(run)) == run
+
+
+def test_options_of_ddp_are_those_of_ddp_runs_only(machine: Callable[..., Machine]) -> None:
+    request = Request(
+        gpus=(2,), bucket_cap_mb=50.0, static_graph=True, backend="gloo", cudnn_benchmark=True
+    )
+    plan = make_plan(request, machine(num_gpus=2))
+    options = {run.mode: dict(run.options) for run in plan.runs}
+    everywhere = {"cudnn_benchmark": "true"}
+    assert options["single"] == options["dp"] == everywhere
+    assert options["ddp"] == {
+        **everywhere,
+        "backend": "gloo",
+        "bucket_cap_mb": "50",
+        "static_graph": "true",
+    }
+    assert {run.backend for run in plan.runs if run.mode == "ddp"} == {"gloo"}
+
+
+def test_a_backend_that_is_the_default_is_no_option(machine: Callable[..., Machine]) -> None:
+    plan = make_plan(Request(gpus=(2,), backend="nccl"), machine(num_gpus=2))
+    assert {run.options for run in plan.runs} == {()}
+
+
+def test_the_default_bucket_size_is_not_passed_on(machine: Callable[..., Machine]) -> None:
+    """bucket_cap_mb=25 would be another experiment: torch's default has a first bucket of 1 MiB."""
+    plan = make_plan(Request(gpus=(2,), modes=("ddp",)), machine(num_gpus=2))
+    assert {tuple(run.ddp_arguments) for run in plan.runs} == {()}
+
+
+def test_nccl_is_refused_where_the_run_falls_back_to_the_cpu(
+    machine: Callable[..., Machine],
+) -> None:
+    error = refusal(machine(), backend="nccl")
+    assert error.message.startswith("--backend nccl needs GPUs and 0 are usable: Found no NVIDIA")

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from mgpubench.config import Machine, Request
+from mgpubench.config import Machine
 from mgpubench.plan import make_plan
 from mgpubench.records import RunRecord
+from mgpubench.request import Request
 from mgpubench.summary import STEPS_TITLE, print_plan, print_summary
 
 GIB = 2**30

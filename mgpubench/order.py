@@ -1,0 +1,27 @@
+"""The order of runs, which is part of the method.
+
+One round is one run of every configuration, and over the rounds every configuration takes every
+position about equally often, so that drift (heat, clocks, other users) falls on all of them alike
+(Barrett et al., OOPSLA 2017).
+"""
+
+from __future__ import annotations
+
+import random
+
+
+def draw_order(num_configurations: int, rounds: int, rng: random.Random) -> list[int]:
+    """Indices of configurations, round after round, balanced over positions.
+
+    Every block of `num_configurations` rounds is a Latin square with rows, columns and symbols
+    shuffled: in each block each configuration takes each position exactly once.
+    """
+    order: list[int] = []
+    everything = range(num_configurations)
+    for start in range(0, rounds, num_configurations):
+        symbols = rng.sample(everything, num_configurations)
+        columns = rng.sample(everything, num_configurations)
+        rows = rng.sample(everything, num_configurations)
+        for row in rows[: rounds - start]:
+            order += [symbols[(row + column) % num_configurations] for column in columns]
+    return order
