@@ -137,6 +137,11 @@ class RunConfig:
         return self.num_devices * self.batch_per_device
 
     @property
+    def total_workers(self) -> int:
+        """Loader workers of all processes of the run."""
+        return self.workers_per_rank * self.world_size
+
+    @property
     def queue_length(self) -> int:
         """Batches that a process's loader can have ready; none where data are synthetic."""
         is_folder = self.data not in (SYNTHETIC, SYNTHETIC_HOST)

@@ -58,6 +58,7 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     if request.warmup_steps is None:
         configurations = _lengthen_warmup(configurations, notices)
     notices += _mixed_gpus(configurations, machine)
+    notices += _many_workers(configurations, machine)
     rounds = request.rounds or draft.preset.rounds
     if rounds * len(configurations) > MAX_RUNS:
         raise RequestRefused(f"--rounds {rounds} makes more than {MAX_RUNS} runs")
@@ -215,6 +216,17 @@ def _lengthen_warmup(configurations: list[RunConfig], notices: list[str]) -> lis
         return configurations
     notices.append(f"{longest} warm-up steps, to use up what the loaders have ready by then")
     return [replace(config, warmup_steps=longest) for config in configurations]
+
+
+def _many_workers(configurations: Sequence[RunConfig], machine: Machine) -> Iterator[str]:
+    """One warning for the plan, in place of torch's own from every rank."""
+    largest = max(configurations, key=lambda config: config.total_workers)
+    if largest.queue_length and largest.total_workers > machine.usable_cores:
+        yield (
+            f"{largest.workers_per_device} loader workers x {largest.num_devices} devices = "
+            f"{largest.total_workers} share {machine.usable_cores} cores; fewer "
+            "--workers-per-gpu may load faster"
+        )
 
 
 def _mixed_gpus(configurations: Sequence[RunConfig], machine: Machine) -> Iterator[str]:

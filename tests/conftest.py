@@ -12,7 +12,7 @@ import pytest
 from mgpubench.config import Gpu, Machine, RunConfig
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Supervisor, open_supervisor
-from mgpubench.records import RankRecord
+from mgpubench.records import RankRecord, RunRecord
 from tests.processes import Command, descendants
 
 
@@ -108,6 +108,31 @@ def rank_record() -> Callable[..., RankRecord]:
         return RankRecord(**{**values, **changes})
 
     return make
+
+
+def make_run_record(mode: str = "single", throughput: float | None = 100.0, **changes: Any) -> Any:
+    """A row of runs.csv: one run of the smallest equal work on GPUs, with changes."""
+    devices = changes.get("num_devices", 1 if mode == "single" else 2)
+    values: dict[str, Any] = {
+        "schema_version": 1,
+        "session_id": "s1",
+        "round": 1,
+        "status": "ok",
+        "mode": mode,
+        "effective_mode": mode,
+        "device_type": "cuda",
+        "num_devices": devices,
+        "model": "resnet50",
+        "data": "synthetic",
+        "image_size": 224,
+        "precision": "tf32",
+        "scaling": "weak",
+        "batch_per_device": 64,
+        "global_batch": 64 * devices,
+        "throughput_samples_per_s": throughput,
+        "device_names": f"{devices}x NVIDIA X",
+    }
+    return RunRecord(**{**values, **changes})
 
 
 @pytest.fixture

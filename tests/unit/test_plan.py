@@ -426,3 +426,20 @@ def test_nccl_is_refused_where_the_run_falls_back_to_the_cpu(
 ) -> None:
     error = refusal(machine(), backend="nccl")
     assert error.message.startswith("--backend nccl needs GPUs and 0 are usable: Found no NVIDIA")
+
+
+@pytest.mark.parametrize(("workers", "warns"), [(8, True), (1, False)])
+def test_more_loader_workers_than_cores_are_told_once(
+    machine: Callable[..., Machine], workers: int, warns: bool
+) -> None:
+    """C44: one warning for the plan, and not one from every rank."""
+    request = Request(device="cpu", data="photos", gpus=(2,), workers_per_gpu=workers)
+    notices = make_plan(request, machine(usable_cores=2)).notices
+    told = [notice for notice in notices if "8 loader workers x 2 devices = 16" in notice]
+    assert len(told) == warns
+    assert all("2 cores" in notice for notice in told)
+
+
+def test_synthetic_data_have_no_loader_to_warn_of(machine: Callable[..., Machine]) -> None:
+    request = Request(device="cpu", gpus=(2,), workers_per_gpu=8)
+    assert make_plan(request, machine(usable_cores=2)).notices == ()

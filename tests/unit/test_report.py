@@ -7,35 +7,12 @@ import pytest
 from rich.console import Console
 
 from mgpubench.compare import compare
-from mgpubench.records import RunRecord
 from mgpubench.report import comparison_markdown, print_comparison
+from tests.conftest import make_run_record as run
 
 SINGLE = [100.0, 104.0, 97.0, 101.0, 99.0]
 DP = [150.0, 157.0, 145.0, 152.0, 148.0]
 DDP = [190.0, 198.5, 184.0, 192.0, 188.5]
-
-
-def run(mode, throughput, **changes):
-    devices = changes.get("num_devices", 1 if mode == "single" else 2)
-    values = {
-        "schema_version": 1,
-        "session_id": "s1",
-        "round": 1,
-        "status": "ok",
-        "mode": mode,
-        "effective_mode": mode,
-        "device_type": "cuda",
-        "num_devices": devices,
-        "model": "resnet50",
-        "data": "synthetic",
-        "image_size": 224,
-        "precision": "tf32",
-        "scaling": "weak",
-        "batch_per_device": 64,
-        "throughput_samples_per_s": throughput,
-        "device_names": f"{devices}x NVIDIA X",
-    }
-    return RunRecord(**(values | changes))
 
 
 def rounds(mode, throughputs, **changes):

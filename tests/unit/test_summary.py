@@ -13,6 +13,7 @@ from mgpubench.plan import make_plan
 from mgpubench.records import RunRecord
 from mgpubench.request import Request
 from mgpubench.summary import STEPS_TITLE, print_plan, print_summary
+from tests.conftest import make_run_record
 
 GIB = 2**30
 RULE = "\u2500"
@@ -26,25 +27,7 @@ def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def record(mode: str, devices: int, throughput: float | None, **changes: Any) -> RunRecord:
-    values: dict[str, Any] = {
-        "schema_version": 1,
-        "session_id": "s1",
-        "round": 1,
-        "status": "ok",
-        "mode": mode,
-        "effective_mode": mode,
-        "device_type": "cuda",
-        "num_devices": devices,
-        "model": "resnet50",
-        "data": "synthetic",
-        "image_size": 224,
-        "precision": "tf32",
-        "scaling": "weak",
-        "batch_per_device": 64,
-        "throughput_samples_per_s": throughput,
-        "device_names": f"{devices}x NVIDIA X",
-    }
-    return RunRecord(**{**values, **changes})
+    return make_run_record(mode, throughput, num_devices=devices, **changes)
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
