@@ -89,6 +89,11 @@ class Machine:
     python_version: str = ""
 
     @property
+    def num_gpus(self) -> int:
+        """GPUs that can take part; one that is listed twice is one."""
+        return len({gpu.uuid for gpu in self.gpus})
+
+    @property
     def fingerprint(self) -> str:
         """8 hex digits that tell this machine from another: CPU model, cores and GPU UUIDs."""
         identity = "\n".join([self.cpu_model, str(self.usable_cores), *(g.uuid for g in self.gpus)])

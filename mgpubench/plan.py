@@ -87,10 +87,6 @@ class _Draft:
         return SMOKE if self.request.smoke or self.fell_back_to_cpu else STANDARD
 
     @property
-    def num_visible(self) -> int:
-        return len({gpu.uuid for gpu in self.machine.gpus})
-
-    @property
     def counts(self) -> tuple[int, ...]:
         """Device counts of dp and ddp; single always takes one."""
         if self.request.gpus is not None:
@@ -99,7 +95,8 @@ class _Draft:
             return (1,)
         if self.device_type == "cpu":
             return (PRESET_DEVICES,)
-        return (min(PRESET_DEVICES, self.num_visible) if self.request.smoke else self.num_visible,)
+        visible = self.machine.num_gpus
+        return (min(PRESET_DEVICES, visible) if self.request.smoke else visible,)
 
 
 def _choose_device(request: Request, machine: Machine) -> DeviceType:
@@ -109,7 +106,9 @@ def _choose_device(request: Request, machine: Machine) -> DeviceType:
         _check_count(request, machine)
         return "cuda"
     if request.device == "cuda" or request.gpus is not None or request.oversubscribe:
-        asked = f"--gpus {_join(request.gpus)}" if request.gpus else "--device cuda"
+        asked = "--device cuda" if request.device == "cuda" else "--oversubscribe"
+        if request.gpus is not None:
+            asked = f"--gpus {_join(request.gpus)}"
         raise RequestRefused(
             f"{asked} needs GPUs and 0 are usable: {machine.cuda_reason}{_visible(machine)}",
             "Add --device cpu to try the tool on CPU replicas, or --smoke for a quick check.",
@@ -118,7 +117,7 @@ def _choose_device(request: Request, machine: Machine) -> DeviceType:
 
 
 def _check_count(request: Request, machine: Machine) -> None:
-    visible = len({gpu.uuid for gpu in machine.gpus})
+    visible = machine.num_gpus
     if request.gpus is None or request.oversubscribe or max(request.gpus) <= visible:
         return
     raise RequestRefused(
@@ -183,7 +182,7 @@ def _configure(draft: _Draft, mode: Mode, count: int) -> RunConfig:
         effective_mode=effective_mode,
         device_type=draft.device_type,
         num_devices=count,
-        device_indices=tuple(i % draft.num_visible for i in range(count)) if on_cuda else (),
+        device_indices=tuple(i % machine.num_gpus for i in range(count)) if on_cuda else (),
         world_size=world_size,
         backend=(request.backend or default_backend) if mode == "ddp" else "",
         model=model,
@@ -269,7 +268,7 @@ def _effective_mode(draft: _Draft, mode: Mode, count: int) -> EffectiveMode:
         return "passthrough"
     if mode == "dp" and draft.device_type == "cpu":
         return "cpu-replicas"
-    if draft.device_type == "cuda" and count > draft.num_visible:
+    if draft.device_type == "cuda" and count > draft.machine.num_gpus:
         return "oversubscribed"
     return mode
 

@@ -139,7 +139,10 @@ def perform(request: Request, *, verbose: bool) -> int:
             outcome = run_session(request, sys.argv[1:], display, stop)
         finally:
             display.close()
-        return conclude(outcome)
+        exit_code = conclude(outcome)
+        # A signal that came while the tables were printed has been noted, and counts.
+        stop.check()
+    return exit_code
 
 
 def conclude(outcome: Outcome) -> int:

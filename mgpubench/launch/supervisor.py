@@ -38,7 +38,7 @@ GRACE_S = 1.0
 TERMINATE_S = 3.0
 """Between SIGTERM and SIGKILL."""
 JOIN_S = 5.0
-
+"""After SIGKILL, for all processes together."""
 SHORT_TASK_TIMEOUT_S = 300.0
 """For describing the machine and inspecting a model: includes loading torch from a cold disk."""
 PACE_TOLERANCE = 1.25
@@ -173,11 +173,7 @@ class Supervisor:
     ) -> None:
         began_s = time.monotonic()
         while alive := [worker for worker in workers if worker.is_alive]:
-            wait(
-                [*(worker.process.sentinel for worker in alive), self._stop.fileno()],
-                timeout=POLL_S,
-            )
-            self._stop.check()
+            self._wait_for_news(alive, POLL_S)
             if any(worker.has_failed for worker in workers):
                 self._grace(workers)
                 raise find_cause([w.observe() for w in workers if w.has_failed], label)
@@ -192,11 +188,13 @@ class Supervisor:
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 return
-            wait(
-                [*(worker.process.sentinel for worker in alive), self._stop.fileno()],
-                timeout=left_s,
-            )
-            self._stop.check()
+            self._wait_for_news(alive, left_s)
+
+    def _wait_for_news(self, alive: Sequence[_Worker], timeout_s: float) -> None:
+        """Wait until a worker ends, a signal comes (which is raised), or time is up."""
+        sentinels = [worker.process.sentinel for worker in alive]
+        wait([*sentinels, self._stop.fileno()], timeout=timeout_s)
+        self._stop.check()
 
 
 class _Worker:
