@@ -35,6 +35,10 @@ DDP_MIN_WARMUP_STEPS = 12
 of the first 10 steps."""
 
 
+MAX_PATHS = 3
+"""Named in one finding; the others are counted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """Something that the reader of a figure must know."""
@@ -53,6 +57,8 @@ def check_run(
         *_check_warmup(config),
         *_check_clocks(ranks),
         *_check_loss(ranks),
+        *_check_images(ranks),
+        *_check_compiling(ranks),
         *_check_data_wait(config, figures),
         *_check_drift(measured_steps(deciding.step_times_s, config.steps), config),
     )
@@ -119,6 +125,51 @@ def _check_loss(ranks: Sequence[RankRecord]) -> Iterator[Finding]:
             "loss-not-finite",
             f"the loss of rank {bad[0].rank} ended as {bad[0].final_loss}: speed is measured, "
             "training is not",
+        )
+
+
+def _check_images(ranks: Sequence[RankRecord]) -> Iterator[Finding]:
+    if bad := _paths(ranks, "bad"):
+        yield Finding(
+            "bad-images",
+            f"{format_count(len(bad), 'image')} could not be read, and others stood in: "
+            f"{_some(bad)}",
+        )
+    if huge := _paths(ranks, "huge"):
+        yield Finding(
+            "huge-images",
+            f"{format_count(len(huge), 'image')} of more than 89 million pixels, which take long "
+            f"to decode: {_some(huge)}",
+        )
+
+
+def _paths(ranks: Sequence[RankRecord], kind: str) -> list[str]:
+    return sorted({item.path for rank in ranks for item in rank.remarks if item.kind == kind})
+
+
+def _some(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - MAX_PATHS} more" if len(paths) > MAX_PATHS else ""
+    return ", ".join(paths[:MAX_PATHS]) + more
+
+
+def _check_compiling(ranks: Sequence[RankRecord]) -> Iterator[Finding]:
+    compilings = [rank.compiling for rank in ranks if rank.compiling]
+    if any(compiling.graphs == 0 for compiling in compilings):
+        yield Finding(
+            "not-compiled",
+            "torch.compile compiled nothing, and the model ran as it is; is it switched off in the "
+            "environment (TORCHDYNAMO_DISABLE, TORCH_COMPILE_DISABLE)?",
+        )
+    if most := max((compiling.recompiles for compiling in compilings), default=0):
+        yield Finding(
+            "recompiled",
+            f"{format_count(most, 'piece')} of the model compiled again after the first pass: "
+            "that time may be in the window; more --warmup-steps may take it out",
+        )
+    if most := max((compiling.graph_breaks for compiling in compilings), default=0):
+        yield Finding(
+            "graph-breaks",
+            f"{format_count(most, 'place')} at which the model leaves the compiled code",
         )
 
 

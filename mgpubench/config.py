@@ -58,6 +58,16 @@ def default_image_size(model: str) -> int:
     return INCEPTION_IMAGE_SIZE if model == "inception_v3" else TORCHVISION_IMAGE_SIZE
 
 
+def is_own_model(model: str) -> bool:
+    """True for `package.module:function`, a model of the user's own."""
+    return ":" in model
+
+
+def is_folder(data: str) -> bool:
+    """True where the data are real images."""
+    return data not in (SYNTHETIC, SYNTHETIC_HOST)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
     """One visible CUDA device."""
@@ -117,7 +127,11 @@ class RunConfig:
     backend: str
     """Backend of the process group; empty where there is none."""
     model: str
+    num_classes: int
+    """Of the folder, or of the logits; synthetic labels are drawn below it."""
     data: str
+    skip_bad_images: bool
+    """Put the next image in the place of one that cannot be read, and count it."""
     image_size: int
     precision: Precision
     channels_last: bool
@@ -149,8 +163,17 @@ class RunConfig:
     @property
     def queue_length(self) -> int:
         """Batches that a process's loader can have ready; none where data are synthetic."""
-        is_folder = self.data not in (SYNTHETIC, SYNTHETIC_HOST)
-        return self.workers_per_rank * PREFETCH_FACTOR if is_folder else 0
+        return self.workers_per_rank * PREFETCH_FACTOR if self.uses_folder else 0
+
+    @property
+    def uses_folder(self) -> bool:
+        """True where the data are real images."""
+        return is_folder(self.data)
+
+    @property
+    def uses_own_model(self) -> bool:
+        """True for a model of the user's own."""
+        return is_own_model(self.model)
 
     @property
     def lead_in_steps(self) -> int:

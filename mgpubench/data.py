@@ -16,20 +16,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
 
-from mgpubench.config import (
-    NUM_SYNTHETIC_CLASSES,
-    PREFETCH_FACTOR,
-    SYNTHETIC,
-    SYNTHETIC_HOST,
-    RunConfig,
-)
+from mgpubench.config import PREFETCH_FACTOR, SYNTHETIC, RunConfig
 from mgpubench.errors import TorchUnavailable
-from mgpubench.imagefolder import load_listing
+from mgpubench.imagefolder import load_samples
+from mgpubench.records import Remark
 from mgpubench.share import Share
 
 Batch = tuple[Tensor, Tensor]
+Sample = tuple[Tensor, int, tuple[Remark, ...]]
 
 SYNTHETIC_BATCHES = 4
 """Different batches that are cycled, so that the model cannot learn one by heart."""
@@ -40,19 +36,20 @@ class Feed:
     """An endless supply of batches."""
 
     batches: Iterator[Batch]
-    num_classes: int
+    remarks: set[Remark]
+    """What was met in the images so far."""
 
 
 def open_feed(config: RunConfig, share: Share, listing: Path) -> Feed:
     """The feed of one process. `listing` is read only for a folder of images."""
-    if config.data in (SYNTHETIC, SYNTHETIC_HOST):
-        return _synthetic_feed(config, share)
-    return _folder_feed(config, share, listing)
+    if config.uses_folder:
+        return _folder_feed(config, share, listing)
+    return _synthetic_feed(config, share)
 
 
 def _synthetic_feed(config: RunConfig, share: Share) -> Feed:
     batches = [_synthetic_batch(config, share, index) for index in range(SYNTHETIC_BATCHES)]
-    return Feed(itertools.cycle(batches), num_classes=NUM_SYNTHETIC_CLASSES)
+    return Feed(itertools.cycle(batches), set())
 
 
 def _synthetic_batch(config: RunConfig, share: Share, index: int) -> Batch:
@@ -71,13 +68,14 @@ def _shard(config: RunConfig, device_number: int, index: int) -> Batch:
     generator = torch.Generator().manual_seed(seed)
     shape = (config.batch_per_device, 3, config.image_size, config.image_size)
     images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
-    labels = torch.randint(0, NUM_SYNTHETIC_CLASSES, shape[:1], generator=generator)
+    labels = torch.randint(0, config.num_classes, shape[:1], generator=generator)
     return images, labels
 
 
 def _folder_feed(config: RunConfig, share: Share, listing: Path) -> Feed:
-    classes, samples = load_listing(listing)
-    dataset = FolderDataset(samples, config.image_size)
+    dataset = FolderDataset(
+        load_samples(listing), config.image_size, skip_bad=config.skip_bad_images
+    )
     sampler: DistributedSampler[Any] = DistributedSampler(
         dataset,
         num_replicas=config.world_size,
@@ -91,6 +89,7 @@ def _folder_feed(config: RunConfig, share: Share, listing: Path) -> Feed:
         dataset,
         batch_size=share.batch,
         sampler=sampler,
+        collate_fn=_collate,
         num_workers=workers,
         pin_memory=share.device.type == "cuda",
         drop_last=True,
@@ -100,20 +99,35 @@ def _folder_feed(config: RunConfig, share: Share, listing: Path) -> Feed:
         persistent_workers=workers > 0,
         prefetch_factor=PREFETCH_FACTOR if workers else None,
     )
-    return Feed(_epochs(loader, sampler), num_classes=len(classes))
+    remarks: set[Remark] = set()
+    return Feed(_epochs(loader, sampler, remarks), remarks)
 
 
-def _epochs(loader: DataLoader[Any], sampler: DistributedSampler[Any]) -> Iterator[Batch]:
+def _collate(samples: Sequence[Sample]) -> tuple[Tensor, Tensor, tuple[Remark, ...]]:
+    images, labels = default_collate([sample[:2] for sample in samples])
+    return images, labels, tuple(remark for sample in samples for remark in sample[2])
+
+
+def _epochs(
+    loader: DataLoader[Any], sampler: DistributedSampler[Any], remarks: set[Remark]
+) -> Iterator[Batch]:
     """Epoch after epoch, each in its own order, without end."""
     for epoch in itertools.count():
         sampler.set_epoch(epoch)
-        yield from loader
+        for images, labels, met in loader:
+            remarks.update(met)
+            yield images, labels
 
 
-class FolderDataset(Dataset[tuple[Tensor, int]]):
-    """Images of a folder: shorter side to size x 256 / 224, then a centre crop of size x size."""
+class FolderDataset(Dataset[Sample]):
+    """Images of a folder: shorter side to size x 256 / 224, then a centre crop of size x size.
 
-    def __init__(self, samples: Sequence[tuple[str, int]], image_size: int) -> None:
+    With `skip_bad`, the next image that can be read stands in for one that cannot.
+    """
+
+    def __init__(
+        self, samples: Sequence[tuple[str, int]], image_size: int, *, skip_bad: bool = False
+    ) -> None:
         # Three objects and not a list of tuples: reading a list counts references, by which each
         # forked loader worker would come to own a copy of it (150 MB for ImageNet) in the window.
         paths = [os.fsencode(path) for path, _ in samples]
@@ -121,22 +135,41 @@ class FolderDataset(Dataset[tuple[Tensor, int]]):
         self._ends = torch.tensor([0, *map(len, paths)]).cumsum(0)
         self._labels = torch.tensor([label for _, label in samples])
         self._image_size = image_size
+        self._skip_bad = skip_bad
 
     def __len__(self) -> int:
         return len(self._labels)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """A uint8 image of shape (3, size, size), and its class number.
+    def __getitem__(self, index: int) -> Sample:
+        """A uint8 image of shape (3, size, size), its class number, and what was met on the way.
 
         Raises:
             RuntimeError: if the file cannot be read as an image; names the file.
         """
-        # Here and not above: synthetic data need no torchvision.
-        from mgpubench.images import decode_rgb, resize_and_crop
+        bad: list[Remark] = []
+        for place in range(index, index + len(self)):
+            number = place % len(self)
+            try:
+                image, remarks = self._read(number)
+            except RuntimeError:
+                if not self._skip_bad:
+                    raise
+                bad.append(Remark("bad", self._path(number)))
+            else:
+                return image, int(self._labels[number]), (*bad, *remarks)
+        raise RuntimeError(f"none of the {len(self)} images of the folder can be read")
 
-        path = self._paths[int(self._ends[index]) : int(self._ends[index + 1])]
-        image = decode_rgb(os.fsdecode(path))
-        return resize_and_crop(image, self._image_size), int(self._labels[index])
+    def _path(self, index: int) -> str:
+        return os.fsdecode(self._paths[int(self._ends[index]) : int(self._ends[index + 1])])
+
+    def _read(self, index: int) -> tuple[Tensor, tuple[Remark, ...]]:
+        # Here and not above: synthetic data need no torchvision.
+        from mgpubench.images import decode_rgb, is_huge, resize_and_crop
+
+        path = self._path(index)
+        image = decode_rgb(path)
+        remarks = (Remark("huge", path),) if is_huge(image) else ()
+        return resize_and_crop(image, self._image_size), remarks
 
 
 def check_decoder() -> None:

@@ -76,7 +76,8 @@ class SessionDisplay:
         self._steps_before += config.total_steps
         if error is None:
             rate = format_rate(record.throughput_samples_per_s)
-            self._line(f"{self._name(config)}: {rate} samples/s {self._left(0)}")
+            compiled = f"compiled in {format_duration(record.compile_s)}, " * config.compiled
+            self._line(f"{self._name(config)}: {compiled}{rate} samples/s {self._left(0)}")
         elif record.status == "failed":
             if self._verbose:
                 self._console.print(error.details)

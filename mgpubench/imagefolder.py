@@ -34,15 +34,14 @@ class ImageListing:
     """Path and class number of each image."""
     warnings: tuple[str, ...] = ()
 
-    def save(self, path: Path) -> None:
-        """Write the classes and samples for the workers to read."""
-        path.write_text(json.dumps({"classes": self.classes, "samples": self.samples}))
+    def save_samples(self, path: Path) -> None:
+        """Write the samples for the workers to read."""
+        path.write_text(json.dumps(self.samples))
 
 
-def load_listing(path: Path) -> tuple[list[str], list[tuple[str, int]]]:
-    """Classes and samples as `ImageListing.save` wrote them."""
-    document = json.loads(path.read_text())
-    return document["classes"], [(image, label) for image, label in document["samples"]]
+def load_samples(path: Path) -> list[tuple[str, int]]:
+    """The samples as `ImageListing.save_samples` wrote them."""
+    return [(image, label) for image, label in json.loads(path.read_text())]
 
 
 def list_images(root: Path) -> ImageListing:

@@ -63,6 +63,26 @@ def scaling_efficiency(speedup: float, num_devices: int) -> float:
     return speedup / num_devices
 
 
+def skipped_images(config: RunConfig, ranks: Sequence[RankRecord]) -> int | None:
+    """Different images of the folder that could not be read, and for which others stood in."""
+    if not config.uses_folder:
+        return None
+    return len({remark.path for rank in ranks for remark in rank.remarks if remark.kind == "bad"})
+
+
+def compile_s(ranks: Sequence[RankRecord]) -> float | None:
+    """Seconds that the slowest rank needed for the pass in which it compiled; in no other figure.
+
+    The ranks of one run share torch's cache of compiled code, and wait for each other in this pass.
+    """
+    return max((rank.compiling.seconds for rank in ranks if rank.compiling), default=None)
+
+
+def recompiles(ranks: Sequence[RankRecord]) -> int | None:
+    """Pieces of code that the rank with most of them compiled after that pass."""
+    return max((rank.compiling.recompiles for rank in ranks if rank.compiling), default=None)
+
+
 def summarize(config: RunConfig, ranks: Sequence[RankRecord]) -> Figures:
     """All figures of one finished run.
 
@@ -85,4 +105,7 @@ def summarize(config: RunConfig, ranks: Sequence[RankRecord]) -> Figures:
         step_time_max_s=max(times),
         data_wait_s=math.fsum(measured_steps(deciding.data_waits_s, config.steps)),
         peak_memory_bytes=";".join(map(str, memory)),
+        skipped_images=skipped_images(config, ranks),
+        compile_s=compile_s(ranks),
+        recompiles=recompiles(ranks),
     )

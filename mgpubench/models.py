@@ -1,151 +1,34 @@
-"""Models by name, and the wrapper that every mode trains.
+"""Models by name: our own, torchvision's, and the user's.
 
 All start from random weights: weights do not change the speed, and nothing is downloaded.
 """
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-from collections.abc import Sequence
+import importlib
+import os
+import sys
+import traceback
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from mgpubench.config import BUILTIN_MODELS, Precision, RunConfig, default_image_size
+from mgpubench.config import BUILTIN_MODELS, is_own_model
 from mgpubench.errors import RequestRefused, TorchUnavailable
-from mgpubench.records import ModelFacts
-
-InputSize = tuple[int, int]
-"""Samples that one replica takes, and the image size."""
-
-# ImageNet's statistics, as the tutorial's Normalize has them, on the 0..255 scale of uint8 images.
-IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
-IMAGENET_STD = (0.229 * 255, 0.224 * 255, 0.225 * 255)
 
 
-class TrainableModel(nn.Module):
-    """What goes inside DataParallel or DistributedDataParallel: uint8 images in, fp32 logits out.
+def make_module(name: str, num_classes: int) -> nn.Module:
+    """A model with random weights: float images of shape (N, 3, S, S) in, logits (N, classes) out.
 
-    Autocast is entered here, inside the wrapped module, because DataParallel's replica threads do
-    not inherit the autocast dtype: bf16 set around it would silently become fp16.
-    """
-
-    def __init__(
-        self, model: nn.Module, precision: Precision, *, channels_last: bool = False
-    ) -> None:
-        super().__init__()
-        self._memory_format = torch.channels_last if channels_last else torch.contiguous_format
-        self.model = model.to(memory_format=self._memory_format) if channels_last else model
-        self.autocast_dtype = torch.bfloat16 if precision == "amp-bf16" else None
-        # No buffers: DDP and DataParallel would broadcast them in every step, which the user's own
-        # model does not make them do.
-        self._statistics: dict[torch.device, tuple[Tensor, Tensor]] = {}
-        self._checked: set[torch.device] = set()
-
-    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        """Logits for uint8 images of shape (N, 3, S, S): the main ones first, then auxiliary ones.
-
-        Each has the shape (N, classes).
-        """
-        mean, std = self._statistics_on(images.device)
-        normalized = ((images.float() - mean) / std).contiguous(memory_format=self._memory_format)
-        with self._autocast(images.device.type):
-            self._check_dtype(images.device)
-            output = self.model(normalized)
-        return tuple(logits.float() for logits in all_logits(output))
-
-    def _statistics_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """ImageNet's mean and deviation, made once for each device that a replica runs on."""
-        if device not in self._statistics:
-            mean, std = (
-                torch.tensor(values, device=device).view(1, 3, 1, 1)
-                for values in (IMAGENET_MEAN, IMAGENET_STD)
-            )
-            self._statistics[device] = mean, std
-        return self._statistics[device]
-
-    def _autocast(self, device_type: str) -> contextlib.AbstractContextManager[object]:
-        if self.autocast_dtype is None:
-            return contextlib.nullcontext()
-        return torch.autocast(device_type, dtype=self.autocast_dtype)
-
-    def _check_dtype(self, device: torch.device) -> None:
-        """Multiply two numbers as the model would, in the first step of each replica.
-
-        Raises:
-            RuntimeError: if products come in another type than the precision asked for.
-        """
-        if device in self._checked:
-            return
-        self._checked.add(device)
-        number = torch.ones(1, 1, device=device)
-        expected = self.autocast_dtype or torch.float32
-        if (found := (number @ number).dtype) != expected:
-            raise RuntimeError(f"matrix products run in {found}, and should in {expected}")
-
-
-def all_logits(output: Tensor | tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
-    """Main and auxiliary logits; GoogLeNet and Inception give a tuple, with None where unused."""
-    if isinstance(output, Tensor):
-        return (output,)
-    return tuple(logits for logits in output if logits is not None)
-
-
-def build_model(config: RunConfig, num_classes: int) -> TrainableModel:
-    """The model of a run with random weights, in the memory format of the run.
+    GoogLeNet and Inception give a tuple of main and auxiliary logits. A model of the user's own
+    (`package.module:function`) decides its number of classes itself.
 
     Raises:
         RequestRefused: if there is no such model.
+        Exception: whatever a function of the user's own raises.
     """
-    return TrainableModel(
-        _build(config.model, num_classes), config.precision, channels_last=config.channels_last
-    )
-
-
-def inspect_model(name: str, num_classes: int, inputs: Sequence[InputSize]) -> ModelFacts:
-    """Size of a model, and whether it takes the inputs of the plan; nothing is computed.
-
-    Raises:
-        RequestRefused: if there is no such model, or it cannot take one of the inputs.
-    """
-    model = TrainableModel(_on_meta(name, num_classes), "fp32")
-    for batch, image_size in inputs:
-        _try_input(model, name, batch, image_size)
-    parameters = list(model.parameters())
-    return ModelFacts(
-        num_parameters=sum(p.numel() for p in parameters),
-        parameter_bytes=sum(p.numel() * p.element_size() for p in parameters),
-    )
-
-
-def _on_meta(name: str, num_classes: int) -> nn.Module:
-    try:
-        with torch.device("meta"):
-            return _build(name, num_classes)
-    except NotImplementedError:
-        # Some constructors look at numbers, which tensors on the meta device do not have.
-        return _build(name, num_classes).to("meta")
-
-
-def _try_input(model: nn.Module, name: str, batch: int, image_size: int) -> None:
-    """One forward pass in training mode on the meta device, where only shapes are real."""
-    images = torch.empty(batch, 3, image_size, image_size, dtype=torch.uint8, device="meta")
-    try:
-        model(images)
-    # Models refuse a size in many ways: assertions, ValueError, RuntimeError of a layer.
-    except Exception as error:
-        reason = str(error).partition("\n")[0].rstrip(".")
-        own = default_image_size(name)
-        raise RequestRefused(
-            f"--model {name} cannot be trained on {batch} x 3 x {image_size} x {image_size} per "
-            f"device: {reason}",
-            f"Its own image size is {own} (--image-size {own})"
-            + ("; a batch of 1 leaves BatchNorm nothing to average." if batch == 1 else "."),
-        ) from error
-
-
-def _build(name: str, num_classes: int) -> nn.Module:
+    if is_own_model(name):
+        return _from_function(name)
     build = {"tiny-cnn": _tiny_cnn, "mlp": _mlp}.get(name)
     return build(num_classes) if build else _from_torchvision(name, num_classes)
 
@@ -173,6 +56,35 @@ def _mlp(num_classes: int) -> nn.Module:
         nn.Linear(3 * 16 * 16, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(),
         nn.Linear(1024, num_classes),
     )  # fmt: skip
+
+
+def _from_function(name: str) -> nn.Module:
+    """What the user's function returns; its module may lie in the current folder."""
+    module_name, _, function_name = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # first, as for `python -m`
+    try:
+        module = importlib.import_module(module_name)
+    # A module of the user's own may raise anything while it is imported.
+    except Exception as error:
+        raise RequestRefused(
+            f"--model {name}: {module_name} cannot be imported: {type(error).__name__}: {error}",
+            "It is looked for in the current folder and in this Python's packages.",
+            "".join(traceback.format_exception(error)),
+        ) from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        near = difflib.get_close_matches(function_name, dir(module), n=1)
+        raise RequestRefused(
+            f"--model {name}: {module_name} has no function {function_name}",
+            f"Did you mean {module_name}:{near[0]}?" if near else f"It is {module.__file__}.",
+        )
+    model = function()
+    if not isinstance(model, nn.Module):
+        raise RequestRefused(
+            f"--model {name} returns a {type(model).__name__}, and should return a torch.nn.Module"
+        )
+    return model
 
 
 def _from_torchvision(name: str, num_classes: int) -> nn.Module:

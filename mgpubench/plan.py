@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from mgpubench.config import (
     MODES,
+    NUM_SYNTHETIC_CLASSES,
     DeviceType,
     EffectiveMode,
     Machine,
@@ -15,6 +16,7 @@ from mgpubench.config import (
     RunConfig,
     default_image_size,
 )
+from mgpubench.devices import check_options, choose_device, has_tf32, why_no_gpu
 from mgpubench.errors import RequestRefused
 from mgpubench.order import draw_order
 from mgpubench.request import SMOKE, STANDARD, Preset, Request, check_divisible
@@ -36,18 +38,18 @@ class Plan:
     notices: tuple[str, ...]
 
 
-def make_plan(request: Request, machine: Machine) -> Plan:
-    """Join a request with the machine it meets.
+def make_plan(request: Request, machine: Machine, num_classes: int = NUM_SYNTHETIC_CLASSES) -> Plan:
+    """Join a request with the machine it meets, and the number of classes of its data.
 
     Raises:
         RequestRefused: if this machine cannot do what was asked for.
     """
-    draft = _Draft(request, machine, _choose_device(request, machine))
-    _check_options(request, draft)
+    draft = _Draft(request, machine, choose_device(request, machine), num_classes)
+    check_options(request, machine, draft.device_type)
     notices = []
     if draft.fell_back_to_cpu:
         notices.append(
-            f"no usable GPU ({machine.cuda_reason}{_visible(machine)}): running on the CPU, with "
+            f"no usable GPU ({why_no_gpu(machine)}): running on the CPU, with "
             "the --smoke values for every option not given"
         )
     for count in draft.counts:
@@ -77,6 +79,7 @@ class _Draft:
     request: Request
     machine: Machine
     device_type: DeviceType
+    num_classes: int
 
     @property
     def fell_back_to_cpu(self) -> bool:
@@ -99,55 +102,11 @@ class _Draft:
         return (min(PRESET_DEVICES, visible) if self.request.smoke else visible,)
 
 
-def _choose_device(request: Request, machine: Machine) -> DeviceType:
-    if request.wants_cpu:
-        return "cpu"
-    if machine.gpus:
-        _check_count(request, machine)
-        return "cuda"
-    if request.device == "cuda" or request.gpus is not None or request.oversubscribe:
-        asked = "--device cuda" if request.device == "cuda" else "--oversubscribe"
-        if request.gpus is not None:
-            asked = f"--gpus {_join(request.gpus)}"
-        raise RequestRefused(
-            f"{asked} needs GPUs and 0 are usable: {machine.cuda_reason}{_visible(machine)}",
-            "Add --device cpu to try the tool on CPU replicas, or --smoke for a quick check.",
-        )
-    return "cpu"
-
-
-def _check_count(request: Request, machine: Machine) -> None:
-    visible = machine.num_gpus
-    if request.gpus is None or request.oversubscribe or max(request.gpus) <= visible:
-        return
-    raise RequestRefused(
-        f"--gpus {_join(request.gpus)} needs {max(request.gpus)} GPUs and {visible} "
-        f"{'is' if visible == 1 else 'are'} usable{_visible(machine)}",
-        "Ask for fewer, make more visible with CUDA_VISIBLE_DEVICES, or add --device cpu.",
-    )
-
-
-def _check_options(request: Request, draft: _Draft) -> None:
-    if request.backend == "nccl" and draft.device_type == "cpu":
-        raise RequestRefused(
-            f"--backend nccl needs GPUs and 0 are usable: {draft.machine.cuda_reason}",
-            "Use --backend gloo, or leave it out.",
-        )
-    if request.precision == "tf32" and not _has_tf32(draft):
-        devices = ", ".join(gpu.name for gpu in draft.machine.gpus) or "the CPU"
-        raise RequestRefused(
-            f"--precision tf32 needs GPUs of compute capability 8.0 or higher, not {devices}",
-            "Use --precision fp32, or leave the option out.",
-        )
-
-
-def _has_tf32(draft: _Draft) -> bool:
-    gpus = draft.machine.gpus
-    return draft.device_type == "cuda" and all(gpu.capability >= (8, 0) for gpu in gpus)
-
-
 def _combinations(draft: _Draft, notices: list[str]) -> Iterator[tuple[Mode, int]]:
     modes = draft.request.modes or MODES
+    if draft.request.compiled and "dp" in modes:
+        notices.append("dp is left out with --compile, which its replicas do not reliably heed")
+        modes = tuple(mode for mode in modes if mode != "dp")
     if "single" in modes:
         yield "single", 1
     for count in draft.counts:
@@ -186,11 +145,13 @@ def _configure(draft: _Draft, mode: Mode, count: int) -> RunConfig:
         world_size=world_size,
         backend=(request.backend or default_backend) if mode == "ddp" else "",
         model=model,
+        num_classes=draft.num_classes,
         data=request.data,
+        skip_bad_images=request.skip_bad_images,
         image_size=request.image_size or preset.image_size or default_image_size(model),
-        precision=request.precision or ("tf32" if _has_tf32(draft) else "fp32"),
+        precision=request.precision or ("tf32" if has_tf32(machine, draft.device_type) else "fp32"),
         channels_last=request.channels_last,
-        compiled=False,
+        compiled=request.compiled,
         scaling=request.scaling,
         batch_per_device=_batch_per_device(draft, count),
         workers_per_device=workers,
@@ -286,13 +247,3 @@ def _options(draft: _Draft, mode: Mode, default_backend: str) -> tuple[tuple[str
         if draft.request.backend not in (None, default_backend):
             given.append(("backend", str(draft.request.backend)))
     return tuple(sorted(given))
-
-
-def _visible(machine: Machine) -> str:
-    if machine.cuda_visible_devices is None:
-        return ""
-    return f"; CUDA_VISIBLE_DEVICES={machine.cuda_visible_devices}"
-
-
-def _join(counts: tuple[int, ...]) -> str:
-    return ",".join(map(str, counts))

@@ -3,11 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 SCHEMA_VERSION = 1
 
 Status = Literal["ok", "failed", "interrupted"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compiling:
+    """What torch.compile did in one process."""
+
+    seconds: float
+    """Of the first forward and backward pass, in which it compiles."""
+    graphs: int
+    """Pieces of the model that were compiled in that pass; 0: it ran uncompiled."""
+    recompiles: int
+    """Pieces compiled after that pass."""
+    graph_breaks: int
+    """Places at which it had to leave the compiled code."""
+
+
+class Remark(NamedTuple):
+    """Something about one image that the loader met, to be told once the run is over."""
+
+    kind: Literal["bad", "huge"]
+    """bad: it could not be read, and another stood in for it; huge: beyond Pillow's limit."""
+    path: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +52,10 @@ class RankRecord:
     """One value for each device of this rank; empty on a CPU."""
     final_loss: float
     """Loss of the last step, read after the window."""
+    remarks: tuple[Remark, ...] = ()
+    """About images, each once."""
+    compiling: Compiling | None = None
+    """What torch.compile did; None where it was not asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +64,8 @@ class ModelFacts:
 
     num_parameters: int
     parameter_bytes: int
+    num_classes: int
+    """Width of its logits."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +83,9 @@ class Figures:
     data_wait_s: float | None = None
     peak_memory_bytes: str = ""
     """One value a device, joined by `;`."""
+    skipped_images: int | None = None
+    compile_s: float | None = None
+    recompiles: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,6 +161,9 @@ class RunRecord:
     python_version: str = ""
     mgpubench_version: str = ""
     findings: str = ""
+    skipped_images: int | None = None
+    compile_s: float | None = None
+    recompiles: int | None = None
 
     @property
     def is_ok(self) -> bool:

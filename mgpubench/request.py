@@ -12,11 +12,12 @@ from mgpubench.config import (
     MAX_NUMBER,
     MAX_TIMEOUT_S,
     SYNTHETIC,
-    SYNTHETIC_HOST,
     DeviceChoice,
     Mode,
     Precision,
     Scaling,
+    is_folder,
+    is_own_model,
 )
 from mgpubench.errors import RequestRefused
 
@@ -57,6 +58,8 @@ class Request:
     """Strong scaling: samples that all devices together take a step."""
     data: str = SYNTHETIC
     """`synthetic`, `synthetic-host`, or the path of an ImageFolder."""
+    skip_bad_images: bool = False
+    """Let another image stand in for one that cannot be read, and count it."""
     image_size: int | None = None
     precision: Precision | None = None
     workers_per_gpu: int | None = None
@@ -75,6 +78,8 @@ class Request:
     """Several replicas on one GPU, to test the code paths; never a speed."""
     channels_last: bool = False
     """Images and weights in the order N, H, W, C, which tensor cores like."""
+    compiled: bool = False
+    """Compile the model with torch.compile before the warm-up."""
     cudnn_benchmark: bool = False
     """Let cuDNN try its algorithms out during the warm-up, in every process."""
     backend: str | None = None
@@ -116,9 +121,29 @@ class Request:
                 raise RequestRefused(f"{option} is empty", "Is a variable of the shell unset?")
         if self.bucket_cap_mb is not None and not 0 < self.bucket_cap_mb <= MAX_NUMBER:
             raise RequestRefused(f"--bucket-cap-mb is {self.bucket_cap_mb:g}, and must be above 0")
+        self._check_model()
         self._check_gpus()
         self._check_device()
         self._check_ddp_options()
+
+    def _check_model(self) -> None:
+        if self.model is not None and is_own_model(self.model):
+            module, _, function = self.model.partition(":")
+            if not all(name.isidentifier() for name in [*module.split("."), function]):
+                raise RequestRefused(
+                    f"--model {self.model} is not package.module:function",
+                    "For the function make_net in nets/small.py it is nets.small:make_net",
+                )
+        if self.compiled and self.modes is not None and "dp" in self.modes:
+            raise RequestRefused(
+                "--compile and --mode dp exclude each other: in DataParallel's replicas compiled "
+                "models have run uncompiled, or failed",
+                "Use --compile --mode single,ddp.",
+            )
+        if self.skip_bad_images and not self.uses_folder:
+            raise RequestRefused(
+                f"--skip-bad-images needs a folder of images, and --data is {self.data}"
+            )
 
     def _check_ddp_options(self) -> None:
         """Refuse options that nothing in the plan would heed."""
@@ -179,7 +204,7 @@ class Request:
     @property
     def uses_folder(self) -> bool:
         """True where the data are real images."""
-        return self.data not in (SYNTHETIC, SYNTHETIC_HOST)
+        return is_folder(self.data)
 
 
 def check_divisible(global_batch: int | None, num_devices: int) -> None:

@@ -26,6 +26,7 @@ from mgpubench.wording import Column, row_label
 STEPS_TITLE = "steps (median over the runs) and memory (highest of the runs)"
 
 STEP_FIGURES = ("step_time_median_s", "step_time_p95_s", "step_time_p99_s")
+MEDIAN_FIGURES = (*STEP_FIGURES, "compile_s")
 
 
 def print_summary(records: Sequence[RunRecord]) -> None:
@@ -74,7 +75,14 @@ def _step_columns(rows: Sequence[Row], records: Sequence[RunRecord]) -> list[Col
         ),
         Column("data wait", [format_percent(cell.get("data_wait_share")) for cell in cells]),
         Column("peak GiB\nper device", [_peaks(_key(row), records) for row in rows]),
+        *_compile_column(cells),
     ]
+
+
+def _compile_column(cells: Sequence[dict[str, float]]) -> list[Column]:
+    """Only where something was compiled, which most people do not ask for."""
+    times_s = [cell.get("compile_s") for cell in cells]
+    return [Column("compile", [format_duration(time) for time in times_s])] if any(times_s) else []
 
 
 def _medians(records: Sequence[RunRecord]) -> dict[tuple[object, ...], dict[str, float]]:
@@ -83,7 +91,7 @@ def _medians(records: Sequence[RunRecord]) -> dict[tuple[object, ...], dict[str,
         {
             "configuration": _key(record),
             "data_wait_share": data_wait_share(record.data_wait_s, record.window_s),
-            **{name: getattr(record, name) for name in STEP_FIGURES},
+            **{name: getattr(record, name) for name in MEDIAN_FIGURES},
         }
         for record in records
         if record.is_ok

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from mgpubench.compilation import CompileWatch
 from mgpubench.config import RunConfig
 from mgpubench.data import Batch, Feed
 from mgpubench.metrics import measured_steps
@@ -125,6 +126,12 @@ class TrainStep:
 
     def __call__(self, batch: Batch) -> Tensor:
         """Copy, forward, backward, update; returns the loss without waiting for it."""
+        loss = self.forward_backward(batch)
+        self._optimizer.step()
+        return loss
+
+    def forward_backward(self, batch: Batch) -> Tensor:
+        """The step but for the update."""
         images = batch[0].to(self._device, non_blocking=True)
         labels = batch[1].to(self._device, non_blocking=True)
         self._optimizer.zero_grad(set_to_none=True)
@@ -133,7 +140,6 @@ class TrainStep:
         for other in auxiliary:
             loss = loss + AUXILIARY_WEIGHT * self._loss(other, labels)
         loss.backward()
-        self._optimizer.step()
         return loss.detach()
 
 
@@ -146,8 +152,10 @@ def measure(
 ) -> RankRecord:
     """Train a model, however it is wrapped, and report what this process saw."""
     share = seat.share
+    step = TrainStep(model, share.device)
+    watch = CompileWatch(config, share, step.forward_backward) if config.compiled else None
     job = Job(
-        step=TrainStep(model, share.device),
+        step=step,
         batches=feed.batches,
         make_clock=lambda num_steps: make_clock(share.device, num_steps),
         synchronize=share.synchronize,
@@ -165,4 +173,6 @@ def measure(
         host_span_s=trace.host_span_s,
         peak_memory_bytes=share.peak_memory_bytes(),
         final_loss=float("nan") if trace.last_loss is None else float(trace.last_loss),
+        remarks=tuple(sorted(feed.remarks)),
+        compiling=watch.finish() if watch else None,
     )

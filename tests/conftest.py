@@ -63,6 +63,8 @@ def make_cpu_config(**changes: Any) -> RunConfig:
         "world_size": devices if is_ddp else 1,
         "backend": "gloo" if is_ddp else "",
         "model": "tiny-cnn",
+        "num_classes": 1000,
+        "skip_bad_images": False,
         "data": "synthetic",
         "image_size": 32,
         "precision": "fp32",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import torch
 from torch import Tensor
 
 from mgpubench.config import RunConfig
-from mgpubench.models import build_model
 from mgpubench.runners.ddp import process_group
 from mgpubench.share import Seat, Share, make_share, set_up_process
 from mgpubench.train import TrainStep
+from mgpubench.trainable import build_model
 
 
 def global_batch(config: RunConfig) -> tuple[Tensor, Tensor]:
@@ -32,7 +33,7 @@ def one_step(config: RunConfig, rank: int, folder: Path, listing: Path) -> dict[
     seat = Seat(share, folder / "store", listing, lambda: None)
     seen: list[int] = []
     with process_group(config, seat) if config.mode == "ddp" else nullcontext():
-        model = build_model(config, 10).to(share.device)
+        model = build_model(replace(config, num_classes=10)).to(share.device)
         model.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
         step = TrainStep(_wrap(config, model, share), share.device)
         images, labels = global_batch(config)

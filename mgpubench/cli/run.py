@@ -22,8 +22,8 @@ MODE_HELP = "Comma list of single,dp,ddp, or all.  [default: all]"
 GPUS_HELP = "Comma list of numbers of GPUs (counts, not indices).  [default: all visible]"
 DEVICE_HELP = "Where to run; auto takes CUDA if usable, else the CPU.  [default: auto]"
 MODEL_HELP = (
-    "tiny-cnn, mlp, or an image classification model of torchvision by name.  "
-    f"[default: {STANDARD.model}]"
+    "tiny-cnn, mlp, an image classification model of torchvision by name, or your own as "
+    f"package.module:function, called without arguments.  [default: {STANDARD.model}]"
 )
 BATCH_HELP = f"Samples each GPU takes a step: weak scaling.  [default: {STANDARD.batch_per_gpu}]"
 GLOBAL_BATCH_HELP = "Samples all GPUs together take a step: strong scaling."
@@ -42,6 +42,8 @@ SMOKE_HELP = (
     f"{SMOKE.warmup_steps} + {SMOKE.steps} steps, {SMOKE.rounds} round. "
     "Options given beside it win."
 )
+SKIP_BAD_HELP = "Let another image stand in for one that cannot be read, and count it."
+COMPILE_HELP = "Compile the model with torch.compile before the warm-up; not for dp."
 CHANNELS_LAST_HELP = "Images and weights in the memory format N, H, W, C, in every mode."
 CUDNN_BENCHMARK_HELP = "Let cuDNN choose its algorithms by trial in the warm-up, in every process."
 BACKEND_HELP = "DDP: backend of the process group.  [default: nccl on GPUs, gloo elsewhere]"
@@ -57,6 +59,7 @@ OVERSUBSCRIBE_HELP = "Allow several replicas on one GPU: tests the code, measure
 @click.option("--batch-per-gpu", "-b", type=int, help=BATCH_HELP)
 @click.option("--global-batch", type=int, help=GLOBAL_BATCH_HELP)
 @click.option("--data", default=SYNTHETIC, show_default=True, help=DATA_HELP)
+@click.option("--skip-bad-images", is_flag=True, help=SKIP_BAD_HELP)
 @click.option("--image-size", type=int, help="Height and width.  [default: the model's own]")
 @click.option("--precision", type=click.Choice(PRECISIONS), help=PRECISION_HELP)
 @click.option("--workers-per-gpu", type=int, help=WORKERS_HELP)
@@ -81,6 +84,7 @@ OVERSUBSCRIBE_HELP = "Allow several replicas on one GPU: tests the code, measure
 @click.option("--out", default=DEFAULT_OUT, show_default=True, help="Folder for session folders.")
 @click.option("--smoke", is_flag=True, help=SMOKE_HELP)
 @click.option("--oversubscribe", is_flag=True, help=OVERSUBSCRIBE_HELP)
+@click.option("--compile", "compiled", is_flag=True, help=COMPILE_HELP)
 @click.option("--channels-last", is_flag=True, help=CHANNELS_LAST_HELP)
 @click.option("--cudnn-benchmark", is_flag=True, help=CUDNN_BENCHMARK_HELP)
 @click.option("--backend", type=click.Choice(["nccl", "gloo"]), help=BACKEND_HELP)

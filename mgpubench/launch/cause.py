@@ -20,6 +20,9 @@ _PEER_TROUBLE = re.compile(
 UNSEEN_EXIT_CODE = 255
 """What multiprocessing gives for a process whose fork server is gone."""
 
+_UNUSED_PARAMETERS = "Expected to have finished reduction in the prior iteration"
+"""How DistributedDataParallel says, in the second step, that a parameter got no gradient."""
+
 _OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|cannot allocate memory", re.I)
 
 
@@ -100,6 +103,8 @@ def _raised(an_exit: Exit, failure: Failure, label: str) -> BenchError:
     if _OUT_OF_MEMORY.search(failure.message) or failure.error_type == "OutOfMemoryError":
         message = f"out of memory: {message}"
         hint = "Use a smaller --batch-per-gpu or --image-size."
+    if _UNUSED_PARAMETERS in failure.message:
+        hint = "Some parameters got no gradient; try --find-unused-parameters."
     error = f"{failure.error_type}: {message}" if message else failure.error_type
     return RunFailed(f"{label}: rank {an_exit.rank}: {error}", hint, failure.details)
 

@@ -18,6 +18,7 @@ MODULES = (
     "mgpubench.runners.single",
     "mgpubench.runners.dp",
     "mgpubench.runners.ddp",
+    "mgpubench.preflight",
     "torch._dynamo",  # torch's optimizers import it at their first use, which costs a second
 )
 

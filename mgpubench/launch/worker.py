@@ -131,6 +131,8 @@ def _set_environment(task: Task) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = host.loopback_interface()
     # It would switch TF32 off behind the back of --precision, and the row would not say so.
     os.environ.pop("NVIDIA_TF32_OVERRIDE", None)
+    # Compiled code is shared by the ranks and runs of a session, and goes with its scratch folder.
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(task.parent_lock.parent / "compiled"))
     if task.hide_gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 

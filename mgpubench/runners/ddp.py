@@ -18,10 +18,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mgpubench.config import RunConfig
 from mgpubench.data import open_feed
-from mgpubench.models import build_model
 from mgpubench.records import RankRecord
 from mgpubench.share import Seat, Share
 from mgpubench.train import measure
+from mgpubench.trainable import build_model
 
 PEER_PATIENCE = timedelta(minutes=1)
 
@@ -31,7 +31,7 @@ def run(config: RunConfig, seat: Seat) -> RankRecord:
     share = seat.share
     with process_group(config, seat) as barrier:
         feed = open_feed(config, share, seat.listing)
-        model = build_model(config, feed.num_classes).to(share.device)
+        model = build_model(config).to(share.device)
         return measure(config, seat, feed, wrap(model, share, config.ddp_arguments), barrier)
 
 

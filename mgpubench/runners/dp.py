@@ -12,18 +12,18 @@ from torch import nn
 
 from mgpubench.config import RunConfig
 from mgpubench.data import open_feed
-from mgpubench.models import build_model
 from mgpubench.records import RankRecord
 from mgpubench.runners.cpu_replicas import wrap_on_cpu
 from mgpubench.share import Seat, Share
 from mgpubench.train import measure, no_barrier
+from mgpubench.trainable import build_model
 
 
 def run(config: RunConfig, seat: Seat) -> RankRecord:
     """Train in one process, with a replica of the model on each device."""
     share = seat.share
     feed = open_feed(config, share, seat.listing)
-    model = build_model(config, feed.num_classes).to(share.device)
+    model = build_model(config).to(share.device)
     return measure(config, seat, feed, wrap(model, share), no_barrier)
 
 

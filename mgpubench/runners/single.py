@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from mgpubench.config import RunConfig
 from mgpubench.data import open_feed
-from mgpubench.models import build_model
 from mgpubench.records import RankRecord
 from mgpubench.share import Seat
 from mgpubench.train import measure, no_barrier
+from mgpubench.trainable import build_model
 
 
 def run(config: RunConfig, seat: Seat) -> RankRecord:
     """Train in one process on one device."""
     share = seat.share
     feed = open_feed(config, share, seat.listing)
-    model = build_model(config, feed.num_classes).to(share.device)
+    model = build_model(config).to(share.device)
     return measure(config, seat, feed, model, no_barrier)

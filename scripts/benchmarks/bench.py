@@ -28,7 +28,6 @@ from mgpubench.images import decode_rgb, resize_and_crop
 from mgpubench.launch.progress import StepCounter
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import open_supervisor
-from mgpubench.models import build_model
 from mgpubench.plan import make_plan
 from mgpubench.request import Request
 from mgpubench.share import make_share, set_up_process
@@ -43,6 +42,7 @@ from mgpubench.train import (
     no_barrier,
     train,
 )
+from mgpubench.trainable import build_model
 
 BIN = Path(sys.executable).parent
 MARGIN = 0.02
@@ -84,7 +84,7 @@ def bare() -> bool:
     share = make_share(config, 0)
     set_up_process(config, share)
     feed = open_feed(config, share, Path("none"))
-    ours = TrainStep(build_model(config, NUM_SYNTHETIC_CLASSES), share.device)
+    ours = TrainStep(build_model(config), share.device)
     theirs = BareLoop(config)
     steps = 3
     job = Job(

@@ -17,7 +17,7 @@ from mgpubench.config import BUILTIN_MODELS, NUM_SYNTHETIC_CLASSES, default_imag
 from mgpubench.errors import BenchError
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Supervisor, open_supervisor
-from mgpubench.models import inspect_model
+from mgpubench.models import make_module
 from mgpubench.plan import make_plan
 from mgpubench.request import Request
 
@@ -42,7 +42,9 @@ def families() -> Iterator[tuple[str, str, int]]:
         family = "built in"
         if name in known:
             family = torchvision.models.get_model_builder(name).__module__.rpartition(".")[2]
-        parameters = inspect_model(name, NUM_SYNTHETIC_CLASSES, []).num_parameters
+        with torch.device("meta"):
+            model = make_module(name, NUM_SYNTHETIC_CLASSES)
+        parameters = sum(parameter.numel() for parameter in model.parameters())
         members.setdefault(family, []).append((parameters, name))
     for family, models in sorted(members.items()):
         parameters, name = min(models)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torchvision import transforms
 
 from mgpubench.data import FolderDataset
+from mgpubench.records import Remark
 
 
 def picture(mode: str, width: int = 300, height: int = 200) -> Image.Image:
@@ -37,7 +38,8 @@ def tutorial(path: Path, image_size: int) -> Tensor:
 
 
 def ours(path: Path, image_size: int) -> Tensor:
-    image, _ = FolderDataset([(str(path), 0)], image_size)[0]
+    image, _, remarks = FolderDataset([(str(path), 0)], image_size)[0]
+    assert remarks == ()
     assert image.dtype == torch.uint8
     assert image.shape == (3, image_size, image_size)
     return image.float()
@@ -116,3 +118,58 @@ def test_photographs_keep_their_order_and_labels(photos: Callable[..., Path]) ->
     )
     assert len(dataset) == 2
     assert [dataset[index][1] for index in range(2)] == [0, 1]
+
+
+BOMB = 13_400
+"""Pixels a side: a PNG of 22 kB with 179,560,000 pixels, more than twice Pillow's limit."""
+
+
+def test_a_decompression_bomb_is_refused_with_its_size_before_it_is_decoded(tmp_path: Path) -> None:
+    """C72."""
+    path = tmp_path / "big.png"
+    Image.new("1", (BOMB, BOMB)).save(path)
+    with pytest.raises(RuntimeError, match=r"cannot read image .*big\.png: .*179560000 pixels"):
+        FolderDataset([(str(path), 0)], 32)[0]
+
+
+def test_a_jpeg_that_is_large_enough_to_be_a_bomb_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "big.jpg"
+    picture("RGB").save(path)
+    width, height = picture("RGB").size
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", width * height // 2 - 1)
+    with pytest.raises(RuntimeError, match=rf"big\.jpg: .*{width * height} pixels"):
+        FolderDataset([(str(path), 0)], 32)[0]
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_a_huge_image_is_used_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C72: between once and twice the limit Pillow warns."""
+    path = tmp_path / "large.jpg"
+    picture("RGB").save(path)
+    width, height = picture("RGB").size
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", width * height - 1)
+    image, _, remarks = FolderDataset([(str(path), 0)], 32)[0]
+    assert image.shape == (3, 32, 32)
+    assert remarks == (Remark("huge", str(path)),)
+
+
+def test_the_next_good_image_stands_in_for_bad_ones(tmp_path: Path) -> None:
+    samples = [(str(tmp_path / f"{number}.jpg"), number) for number in range(4)]
+    for path, number in samples:
+        if number in (0, 2):
+            Image.new("RGB", (40, 40), (number * 50, 0, 0)).save(path)
+        else:
+            Path(path).write_bytes(b"no image")
+    dataset = FolderDataset(samples, 32, skip_bad=True)
+    images, labels, remarks = zip(*(dataset[index] for index in range(4)), strict=True)
+    assert labels == (0, 2, 2, 0)  # and from the last one on to the first
+    assert torch.equal(images[1], images[2])
+    assert remarks == ((), (Remark("bad", samples[1][0]),), (), (Remark("bad", samples[3][0]),))
+
+
+def test_a_folder_of_bad_images_only_ends_the_run(tmp_path: Path) -> None:
+    samples = [(str(tmp_path / "1.jpg"), 0), (str(tmp_path / "2.jpg"), 0)]
+    with pytest.raises(RuntimeError, match="none of the 2 images of the folder can be read"):
+        FolderDataset(samples, 32, skip_bad=True)[0]

@@ -9,16 +9,26 @@ import sys
 import pytest
 import torch
 
+from mgpubench.config import default_image_size
 from mgpubench.errors import RequestRefused
-from mgpubench.models import TrainableModel, build_model, inspect_model
+from mgpubench.preflight import inspect_model
+from mgpubench.records import ModelFacts
 from mgpubench.train import TrainStep
+from mgpubench.trainable import TrainableModel, build_model
 from tests.conftest import make_cpu_config
+
+
+def inspect(name: str, classes: int = 10, batch: int = 2, size: int | None = None) -> ModelFacts:
+    size = size or default_image_size(name)
+    return inspect_model(
+        [make_cpu_config(model=name, num_classes=classes, batch_per_device=batch, image_size=size)]
+    )
 
 
 def test_sizes_are_those_of_the_published_models() -> None:
     """ResNet-18 has 11,689,512 parameters and ResNet-50 has 25,557,032, at 4 bytes each."""
-    assert inspect_model("resnet18", 1000, []).num_parameters == 11_689_512
-    facts = inspect_model("resnet50", 1000, [])
+    assert inspect("resnet18", 1000).num_parameters == 11_689_512
+    facts = inspect("resnet50", 1000)
     assert facts.num_parameters == 25_557_032
     assert facts.parameter_bytes == 4 * 25_557_032
 
@@ -26,7 +36,7 @@ def test_sizes_are_those_of_the_published_models() -> None:
 @pytest.mark.parametrize("name", ["tiny-cnn", "mlp", "resnet18"])
 @pytest.mark.parametrize("classes", [2, 1000])
 def test_models_turn_images_into_logits(name: str, classes: int) -> None:
-    model = build_model(make_cpu_config(model=name), classes)
+    model = build_model(make_cpu_config(model=name, num_classes=classes))
     images = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8)
     (logits,) = model(images)
     assert logits.shape == (2, classes)
@@ -35,7 +45,7 @@ def test_models_turn_images_into_logits(name: str, classes: int) -> None:
 
 def test_an_unknown_model_is_refused_with_those_that_are_near() -> None:
     with pytest.raises(RequestRefused, match="--model resnet51 is not known") as caught:
-        inspect_model("resnet51", 10, [])
+        inspect("resnet51")
     assert "resnet50" in caught.value.hint
 
 
@@ -51,7 +61,7 @@ def test_an_unknown_model_is_refused_with_those_that_are_near() -> None:
 )
 def test_models_of_other_tasks_are_refused_by_name(name: str, kind: str) -> None:
     with pytest.raises(RequestRefused, match=f"--model {name} is a {kind} model"):
-        inspect_model(name, 10, [])
+        inspect(name)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +78,7 @@ def test_inputs_that_a_model_cannot_take_are_refused(
     name: str, batch: int, size: int, words: list[str]
 ) -> None:
     with pytest.raises(RequestRefused) as caught:
-        inspect_model(name, 1000, [(batch, size)])
+        inspect(name, 1000, batch, size)
     text = f"{caught.value.message} {caught.value.hint}"
     assert all(word in text for word in words), text
 
@@ -79,11 +89,11 @@ def test_inputs_that_a_model_cannot_take_are_refused(
 )
 def test_inputs_that_a_model_takes_are_not(name: str, batch: int, size: int) -> None:
     """A batch of 1 is no fault in itself: BatchNorm fails only where it has one value a channel."""
-    assert inspect_model(name, 1000, [(batch, size)]).num_parameters > 10**6
+    assert inspect(name, 1000, batch, size).num_parameters > 10**6
 
 
 def test_auxiliary_logits_follow_the_main_ones() -> None:
-    model = build_model(make_cpu_config(model="googlenet"), 10).train()
+    model = build_model(make_cpu_config(model="googlenet", num_classes=10)).train()
     outputs = model(torch.zeros(2, 3, 96, 96, dtype=torch.uint8))
     assert [output.shape for output in outputs] == [(2, 10)] * 3
 
@@ -106,8 +116,8 @@ def test_the_loss_is_the_main_one_and_0_3_of_the_auxiliary_ones() -> None:
 
 def test_a_built_in_model_needs_no_torchvision() -> None:
     program = (
-        "import sys; from mgpubench.models import inspect_model; "
-        "inspect_model('tiny-cnn', 10, []); inspect_model('mlp', 10, [(2, 32)]); "
+        "import sys; from tests.integration.test_models import inspect; "
+        "inspect('tiny-cnn'); inspect('mlp'); "
         "sys.exit('torchvision' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
@@ -159,13 +169,13 @@ def test_the_same_seed_gives_the_same_weights() -> None:
     weights = []
     for _ in range(2):
         torch.manual_seed(3)
-        weights.append(next(build_model(make_cpu_config(), 10).parameters()))
+        weights.append(next(build_model(make_cpu_config(num_classes=10)).parameters()))
     assert torch.equal(*weights)
 
 
 def test_channels_last_reaches_images_and_weights() -> None:
-    config = make_cpu_config(model="resnet18", channels_last=True)
-    model = build_model(config, 10)
+    config = make_cpu_config(model="resnet18", num_classes=10, channels_last=True)
+    model = build_model(config)
     seen = []
     first = next(module for module in model.modules() if isinstance(module, torch.nn.Conv2d))
     first.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))

@@ -11,10 +11,10 @@ import torch
 
 from mgpubench.config import RunConfig
 from mgpubench.data import open_feed
-from mgpubench.models import build_model
 from mgpubench.records import RankRecord
 from mgpubench.share import Seat, make_share
 from mgpubench.train import Job, Schedule, make_schedule, measure, no_barrier, train
+from mgpubench.trainable import build_model
 
 Make = Callable[..., RunConfig]
 
@@ -86,7 +86,7 @@ def record(cpu_config: Make) -> RankRecord:
     share = make_share(config, 0)
     seat = Seat(share, Path("none"), Path("none"), lambda: seen.__setitem__(0, seen[0] + 1))
     feed = open_feed(config, share, Path("none"))
-    model = build_model(config, feed.num_classes)
+    model = build_model(config)
     record = measure(config, seat, feed, model, no_barrier)
     assert seen == [8]
     return record

@@ -12,7 +12,7 @@ import pytest
 from mgpubench.checks import Finding, check_run, clock_disagreement, drift
 from mgpubench.config import RunConfig
 from mgpubench.metrics import summarize
-from mgpubench.records import RankRecord
+from mgpubench.records import Compiling, RankRecord, Remark
 
 MakeConfig = Callable[..., RunConfig]
 MakeRank = Callable[..., RankRecord]
@@ -221,3 +221,42 @@ def test_findings_are_told_together_and_in_order(findings: Find) -> None:
 def test_a_finding_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         Finding("a", "b").code = "c"  # type: ignore[misc]
+
+
+def test_images_that_were_skipped_are_counted_and_three_are_named(findings: Find) -> None:
+    remarks = tuple(Remark("bad", f"{name}.jpg") for name in "eadbc")
+    assert findings(rank={"remarks": remarks}) == {
+        "bad-images": "5 images could not be read, and others stood in: a.jpg, b.jpg, c.jpg and "
+        "2 more"
+    }
+
+
+def test_a_huge_image_is_named(findings: Find) -> None:
+    assert findings(rank={"remarks": (Remark("huge", "a.png"),)}) == {
+        "huge-images": "1 image of more than 89 million pixels, which take long to decode: a.png"
+    }
+
+
+def compiling(**changes: Any) -> dict[str, Any]:
+    values = {"seconds": 9.0, "graphs": 1, "recompiles": 0, "graph_breaks": 0}
+    return {"compiling": Compiling(**{**values, **changes})}
+
+
+def test_a_model_that_was_compiled_whole_and_once_has_no_findings(findings: Find) -> None:
+    assert findings(rank=compiling()) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "words"),
+    [
+        ({"graphs": 0}, "not-compiled", "compiled nothing"),
+        ({"recompiles": 1}, "recompiled", "1 piece of the model compiled again"),
+        ({"graph_breaks": 2}, "graph-breaks", "2 places at which the model leaves"),
+    ],
+)
+def test_what_torch_compile_did_not_do_well_is_told(
+    findings: Find, changes: dict[str, int], code: str, words: str
+) -> None:
+    found = findings(rank=compiling(**changes))
+    assert list(found) == [code]
+    assert words in found[code]

@@ -359,5 +359,6 @@ def test_every_column_of_a_run_is_either_compared_told_or_known_not_to_matter():
         *("window_s", "throughput_samples_per_s", "throughput_per_device_samples_per_s"),
         *("step_time_median_s", "step_time_p95_s", "step_time_p99_s", "step_time_max_s"),
         *("data_wait_s", "peak_memory_bytes", "seed", "device_names", "nccl_version"),
-        *("python_version", "mgpubench_version", "findings"),
+        *("python_version", "mgpubench_version", "findings", "skipped_images", "compile_s"),
+        "recompiles",
     }

@@ -78,6 +78,25 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
         "--backend nccl needs NVIDIA GPUs",
         "Use --backend gloo, or leave it out.",
     ),
+    (
+        {"compiled": True, "modes": ("dp",)},
+        "--compile and --mode dp exclude each other: in DataParallel's replicas compiled models "
+        "have run uncompiled, or failed",
+        "Use --compile --mode single,ddp.",
+    ),
+    *(
+        (
+            {"model": name},
+            f"--model {name} is not package.module:function",
+            "For the function make_net in nets/small.py it is nets.small:make_net",
+        )
+        for name in (":f", "m:", "nets/small.py:f", "a:b:c", "a.:b", "m:f()", ":")
+    ),
+    (
+        {"skip_bad_images": True},
+        "--skip-bad-images needs a folder of images, and --data is synthetic",
+        "",
+    ),
     ({"model": ""}, "--model is empty", "Is a variable of the shell unset?"),
     ({"data": ""}, "--data is empty", "Is a variable of the shell unset?"),
     ({"out": ""}, "--out is empty", "Is a variable of the shell unset?"),
@@ -118,6 +137,10 @@ def test_an_impossible_request_is_refused(options: dict[str, Any], message: str,
         {"warmup_steps": 0, "workers_per_gpu": 0},
         {"device": "cuda", "smoke": True, "precision": "tf32"},
         {"device": "auto", "oversubscribe": True},
+        {"model": "nets.small:make_net"},
+        {"compiled": True, "modes": ("single", "ddp")},
+        {"compiled": True},
+        {"skip_bad_images": True, "data": "photos"},
     ],
     ids=str,
 )

@@ -22,6 +22,7 @@ FLOORS = {
     "mgpubench.config": 0,
     "mgpubench.order": 0,
     "mgpubench.request": 0,
+    "mgpubench.devices": 0,
     "mgpubench.plan": 0,
     "mgpubench.records": 0,
     "mgpubench.metrics": 0,
@@ -43,6 +44,9 @@ FLOORS = {
     # Torch, and the processes that it runs in.
     "mgpubench.machine": 3,
     "mgpubench.models": 3,
+    "mgpubench.trainable": 3,
+    "mgpubench.preflight": 3,
+    "mgpubench.compilation": 3,
     "mgpubench.data": 3,
     "mgpubench.images": 3,
     "mgpubench.timing": 3,
@@ -62,6 +66,7 @@ FLOORS = {
     "mgpubench.launch.signals": 3,
     "mgpubench.launch.supervisor": 3,
     "mgpubench.launch.worker": 3,
+    "mgpubench.recorder": 3,
     "mgpubench.session": 3,
     # The command line.
     "mgpubench.cli": 4,
@@ -77,7 +82,10 @@ THIRD_PARTY = {0: set(), 1: set(), 2: {"pandas", "rich"}, 3: set(), 4: {"click"}
 WITH_TORCH = {
     *(
         f"mgpubench.{name}"
-        for name in ("machine", "models", "data", "images", "timing", "train", "share")
+        for name in (
+            *("machine", "models", "trainable", "preflight", "compilation"),
+            *("data", "images", "timing", "train", "share"),
+        )
     ),
     *(f"mgpubench.runners.{name}" for name in ("single", "dp", "ddp", "cpu_replicas")),
     "mgpubench.launch.rank",

@@ -9,8 +9,8 @@ import pytest
 
 from mgpubench import metrics
 from mgpubench.config import RunConfig
-from mgpubench.metrics import summarize
-from mgpubench.records import Figures, RankRecord
+from mgpubench.metrics import skipped_images, summarize
+from mgpubench.records import Compiling, Figures, RankRecord, Remark
 
 MakeConfig = Callable[..., RunConfig]
 MakeRank = Callable[..., RankRecord]
@@ -159,7 +159,8 @@ def test_only_the_tails_are_unknown_of_a_run_of_one_step(
     """C50."""
     figures = figures_of([0.5])
     unknown = {f.name for f in fields(Figures) if getattr(figures, f.name) is None}
-    assert unknown == {"step_time_p95_s", "step_time_p99_s"}
+    not_asked_for = {"skipped_images", "compile_s", "recompiles"}
+    assert unknown == {"step_time_p95_s", "step_time_p99_s"} | not_asked_for
 
 
 @pytest.mark.parametrize(
@@ -176,3 +177,39 @@ def test_efficiency_is_speed_up_over_devices() -> None:
     assert metrics.scaling_efficiency(4.0, 4) == 1.0
     assert metrics.scaling_efficiency(3.0, 4) == 0.75
     assert metrics.scaling_efficiency(1.0, 1) == 1.0
+
+
+def test_skipped_images_are_counted_once_whoever_met_them(
+    cpu_config: MakeConfig, rank_record: MakeRank
+) -> None:
+    bad = [Remark("bad", path) for path in ("a.jpg", "b.jpg", "c.jpg")]
+    ranks = [
+        rank_record([0.1], remarks=(*bad[:2], Remark("huge", "d.jpg"))),
+        rank_record([0.1], remarks=tuple(bad[1:]), rank=1),
+    ]
+    assert skipped_images(cpu_config(data="photos"), ranks) == 3
+    assert skipped_images(cpu_config(data="photos"), [rank_record([0.1])]) == 0
+    assert skipped_images(cpu_config(data="synthetic"), [rank_record([0.1])]) is None
+
+
+def test_compile_time_is_the_slowest_ranks_and_in_no_other_figure(
+    cpu_config: MakeConfig, rank_record: MakeRank
+) -> None:
+    ranks = [
+        rank_record(
+            [0.1],
+            rank=rank,
+            compiling=Compiling(seconds=seconds, graphs=1, recompiles=again, graph_breaks=0),
+        )
+        for rank, seconds, again in ((0, 18.5, 0), (1, 19.25, 2))
+    ]
+    figures = summarize(cpu_config(steps=1, warmup_steps=0), ranks)
+    assert figures.compile_s == 19.25
+    assert figures.recompiles == 2
+    assert figures.window_s == 0.1
+
+
+def test_what_was_not_compiled_has_no_compile_time(figures_of: Callable[..., Figures]) -> None:
+    figures = figures_of([0.1])
+    assert figures.compile_s is None
+    assert figures.recompiles is None

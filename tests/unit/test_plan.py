@@ -443,3 +443,16 @@ def test_more_loader_workers_than_cores_are_told_once(
 def test_synthetic_data_have_no_loader_to_warn_of(machine: Callable[..., Machine]) -> None:
     request = Request(device="cpu", gpus=(2,), workers_per_gpu=8)
     assert make_plan(request, machine(usable_cores=2)).notices == ()
+
+
+def test_dp_is_left_out_with_compile_unless_named(machine: MakeMachine) -> None:
+    """C30."""
+    plan = make_plan(Request(compiled=True, rounds=1), machine(2))
+    assert sorted(run.mode for run in plan.runs) == ["ddp", "single"]
+    assert all(run.compiled for run in plan.runs)
+    assert [notice for notice in plan.notices if "dp is left out with --compile" in notice]
+
+
+def test_every_run_knows_the_number_of_classes(machine: MakeMachine) -> None:
+    assert {run.num_classes for run in make_plan(Request(), machine(2)).runs} == {1000}
+    assert {run.num_classes for run in make_plan(Request(), machine(2), 37).runs} == {37}

@@ -1,0 +1,131 @@
+"""What can be known of a model before the first run: its size, and whether it takes the inputs.
+
+It is tried on the meta device, where only shapes are real and nothing is computed. A model of the
+user's own that cannot work there is tried for real, on the device of the runs.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from mgpubench.config import RunConfig, default_image_size
+from mgpubench.errors import RequestRefused
+from mgpubench.models import make_module
+from mgpubench.records import ModelFacts
+from mgpubench.trainable import TrainableModel
+
+REAL_BATCH = 2
+"""Samples with which a model is tried for real: the least that BatchNorm can average."""
+
+
+def inspect_model(configs: Sequence[RunConfig]) -> ModelFacts:
+    """Size of the model that some runs train, and the classes that it tells apart.
+
+    Raises:
+        RequestRefused: if there is no such model, or it cannot take the inputs of one of the runs.
+    """
+    first = configs[0]
+    model = _make_on_meta(first)
+    inputs = {(config.batch_per_device, config.image_size): config for config in configs}
+    widths = [_try_input(model, config) for config in inputs.values()]
+    if first.uses_folder and min(widths) < first.num_classes:
+        raise RequestRefused(
+            f"--model {first.model} gives {min(widths)} logits, and the folder of --data has "
+            f"{first.num_classes} classes",
+            "Give a model with at least as many, or a folder with fewer classes.",
+        )
+    parameters = list(model.parameters())
+    if not any(parameter.requires_grad for parameter in parameters):
+        raise RequestRefused(f"--model {first.model} has no parameters to train")
+    return ModelFacts(
+        num_parameters=sum(p.numel() for p in parameters),
+        parameter_bytes=sum(p.numel() * p.element_size() for p in parameters),
+        num_classes=min(widths),
+    )
+
+
+def _make_on_meta(config: RunConfig) -> nn.Module:
+    try:
+        with torch.device("meta"):
+            return make_module(config.model, config.num_classes)
+    except RequestRefused:
+        raise
+    # Some constructors look at numbers, which tensors on the meta device do not have.
+    except Exception:
+        return _make_for_real(config).to("meta")
+
+
+def _make_for_real(config: RunConfig) -> nn.Module:
+    try:
+        return make_module(config.model, config.num_classes)
+    except RequestRefused:
+        raise
+    # A function of the user's own may raise anything.
+    except Exception as error:
+        raise RequestRefused(
+            f"--model {config.model} cannot be made: {_gist(error)}",
+            "The function is called without arguments; --verbose shows its traceback.",
+            "".join(traceback.format_exception(error)),
+        ) from error
+
+
+def _try_input(model: nn.Module, config: RunConfig) -> int:
+    """The number of classes that a model tells apart, found by one forward pass of a run's batch.
+
+    In training mode, in which it will run.
+    """
+    try:
+        return _forward(model, config, config.batch_per_device, torch.device("meta"))
+    # Models refuse a size in many ways: assertions, ValueError, RuntimeError of a layer.
+    except Exception as error:
+        if not config.uses_own_model:
+            raise _refusal(config, config.batch_per_device, error) from error
+    return _try_for_real(config)
+
+
+def _try_for_real(config: RunConfig) -> int:
+    """The same with real numbers and a few samples, for what the meta device cannot do."""
+    batch = min(config.batch_per_device, REAL_BATCH)
+    device = torch.device("cuda", config.device_indices[0]) if config.device_indices else "cpu"
+    model = _make_for_real(config).to(device)
+    try:
+        return _forward(model, config, batch, torch.device(device))
+    except Exception as error:
+        raise _refusal(config, batch, error) from error
+
+
+def _forward(model: nn.Module, config: RunConfig, batch: int, device: torch.device) -> int:
+    size = config.image_size
+    images = torch.zeros(batch, 3, size, size, dtype=torch.uint8, device=device)
+    logits: Tensor = TrainableModel(model, "fp32").train()(images)[0]
+    if logits.dim() != 2 or len(logits) != batch:
+        raise ValueError(
+            f"it returns the shape {tuple(logits.shape)}, and should return logits of shape "
+            f"({batch}, classes)"
+        )
+    return logits.shape[1]
+
+
+def _refusal(config: RunConfig, batch: int, error: Exception) -> RequestRefused:
+    own = default_image_size(config.model)
+    hint = f"Its own image size is {own} (--image-size {own})"
+    if config.uses_own_model:
+        hint = "It takes float images (N, 3, S, S); --verbose shows the traceback"
+    return RequestRefused(
+        f"--model {config.model} cannot be trained on {batch} x 3 x {config.image_size} x "
+        f"{config.image_size} per device: {_gist(error)}",
+        f"{hint}; a batch of 1 leaves BatchNorm nothing to average." if batch == 1 else f"{hint}.",
+        "".join(traceback.format_exception(error)),
+    )
+
+
+def _gist(error: Exception) -> str:
+    """The first line of an error; its type where the line alone says little."""
+    line = str(error).partition("\n")[0].rstrip(".")
+    if isinstance(error, RuntimeError | ValueError | AssertionError) and line:
+        return line
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__

@@ -1,0 +1,157 @@
+"""Models of the user's own: `package.module:function`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mgpubench.errors import RequestRefused
+from mgpubench.preflight import inspect_model
+from mgpubench.records import ModelFacts
+from tests.conftest import make_cpu_config
+
+NETS = """
+import torch
+from torch import nn
+
+
+def plain():
+    return nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 7))
+
+
+class LooksAtNumbers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = float(torch.linspace(0, 1, 5)[2])
+        self.head = plain()
+
+    def forward(self, images):
+        if images.mean().item() > 100:
+            return None
+        return self.head(images * self.scale)
+
+
+def looks_at_numbers():
+    return LooksAtNumbers()
+
+
+class Returns(nn.Module):
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, images):
+        return self.answer(images)
+
+
+def a_dictionary():
+    return Returns(lambda images: {"logits": images})
+
+
+def nothing():
+    return Returns(lambda images: None)
+
+
+def an_image():
+    return Returns(lambda images: images)
+
+
+def frozen():
+    return plain().requires_grad_(False)
+
+
+def wrong_size():
+    return nn.Sequential(nn.Flatten(), nn.Linear(10, 7))
+
+
+def raises():
+    raise KeyError("weights")
+
+
+def no_model():
+    return 7
+
+
+def needs_arguments(width):
+    return plain()
+
+
+a_number = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Modules in the current folder, and no trace of them afterwards."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "zoo").mkdir()
+    (tmp_path / "zoo" / "nets.py").write_text(NETS)
+    (tmp_path / "broken.py").write_text("import torch_of_tomorrow\n")
+    monkeypatch.chdir(tmp_path)
+    yield
+    for name in ("zoo", "zoo.nets", "broken"):
+        sys.modules.pop(name, None)
+
+
+def inspect(function: str, **changes: Any) -> ModelFacts:
+    return inspect_model([make_cpu_config(model=f"zoo.nets:{function}", image_size=16, **changes)])
+
+
+@pytest.mark.parametrize("function", ["plain", "looks_at_numbers"])
+def test_a_model_of_the_users_own_decides_its_number_of_classes(function: str) -> None:
+    """The second one cannot be made or run on the meta device, and is tried for real."""
+    facts = inspect(function)
+    assert facts == ModelFacts(num_parameters=48 * 7 + 7, parameter_bytes=4 * 343, num_classes=7)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("a_dictionary", "it returns a dict, and should return a tensor"),
+        ("nothing", "it returns a NoneType, and should return a tensor"),
+        ("an_image", "returns the shape (2, 3, 16, 16), and should return logits of shape"),
+        ("frozen", "has no parameters to train"),
+        ("wrong_size", "cannot be trained on 2 x 3 x 16 x 16 per device: mat1 and mat2"),
+        ("raises", "cannot be made: KeyError: 'weights'"),
+        ("no_model", "returns a int, and should return a torch.nn.Module"),
+        ("needs_arguments", "missing 1 required positional argument: 'width'"),
+        ("a_number", "zoo.nets has no function a_number"),
+        ("plane", "zoo.nets has no function plane"),
+    ],
+)
+def test_what_is_no_classification_model_is_refused(function: str, words: str) -> None:
+    with pytest.raises(RequestRefused) as caught:
+        inspect(function)
+    assert caught.value.message.startswith(f"--model zoo.nets:{function}")
+    assert words in caught.value.message
+
+
+def test_a_near_name_is_offered() -> None:
+    with pytest.raises(RequestRefused) as caught:
+        inspect("plane")
+    assert caught.value.hint == "Did you mean zoo.nets:plain?"
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("broken:net", "ModuleNotFoundError: No module named 'torch_of_tomorrow'"),
+        ("zoo.missing:net", "ModuleNotFoundError: No module named 'zoo.missing'"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_named_with_its_error(name: str, error: str) -> None:
+    with pytest.raises(RequestRefused) as caught:
+        inspect_model([make_cpu_config(model=name)])
+    module = name.partition(":")[0]
+    assert caught.value.message == f"--model {name}: {module} cannot be imported: {error}"
+
+
+def test_a_folder_with_more_classes_than_logits_is_refused() -> None:
+    with pytest.raises(RequestRefused, match="gives 7 logits, and the folder of --data has 8"):
+        inspect("plain", data="photos", num_classes=8)
+    assert inspect("plain", data="photos", num_classes=7).num_classes == 7
