@@ -65,7 +65,9 @@ def _check_count(request: Request, machine: Machine) -> None:
     raise RequestRefused(
         f"--gpus {_join(request.gpus)} needs {max(request.gpus)} GPUs and {visible} "
         f"{'is' if visible == 1 else 'are'} usable{_visible(machine)}",
-        "Ask for fewer, make more visible with CUDA_VISIBLE_DEVICES, or add --device cpu.",
+        "A process sees only one MIG slice, however many are listed: use --gpus 1."
+        if "MIG-" in (machine.cuda_visible_devices or "")
+        else "Ask for fewer, make more visible with CUDA_VISIBLE_DEVICES, or add --device cpu.",
     )
 
 

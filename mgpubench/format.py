@@ -53,6 +53,13 @@ def format_gibibytes(num_bytes: int | None) -> str:
     return UNKNOWN if num_bytes is None else f"{num_bytes / 2**30:.2f}"
 
 
+def format_size(num_bytes: int) -> str:
+    """Bytes in the 1024-based MB and GB of df and docker: `64 MB`, `23.5 GB`."""
+    if num_bytes < 2**30:
+        return f"{num_bytes / 2**20:.0f} MB"
+    return f"{num_bytes / 2**30:.1f} GB"
+
+
 def format_count(count: int, noun: str) -> str:
     """A count with its noun in the right number: `1 run`, `2 runs`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from mgpubench.config import Gpu, Machine
@@ -25,12 +26,14 @@ RECORDED_VARIABLES = re.compile(
     r"|(OMP|MKL|OPENBLAS)_NUM_THREADS|KMP_(AFFINITY|BLOCKTIME)|OMP_(PROC_BIND|PLACES)"
     r"|PYTORCH_(CUDA_)?ALLOC_CONF|TORCH_(ALLOW_TF32_CUBLAS_OVERRIDE|CUDNN_V8_API_DISABLED)"
     r"|NVIDIA_TF32_OVERRIDE|CUBLAS_WORKSPACE_CONFIG|TORCH_NCCL_(?!.*(FILE|PATH))\w+"
+    r"|PYTORCH_NO_CUDA_MEMORY_CACHING|TORCH_DISTRIBUTED_DEBUG|TORCH(DYNAMO|_COMPILE)_DISABLE"
     r"|NCCL_(?!.*(FILE|PATH|HOME|ID))\w+|GLOO_SOCKET_IFNAME"
 )
 """Variables that change how fast training is, and hold no path, name or secret."""
 
 MAX_THREADS = 1024
 
+SHARED_MEMORY = Path("/dev/shm")
 CGROUP = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
 
@@ -47,39 +50,75 @@ def _cgroup_quota_cores() -> float | None:
     """Cores' worth of CPU time that the cgroups allow; None where there is no limit."""
     quotas = [
         quota
-        for folder in _own_cgroups()
+        for folder in _own_cgroups("cpu")
         for quota in (_quota_v2(folder), _quota_v1(CGROUP / "cpu" / folder.relative_to(CGROUP)))
         if quota is not None
     ]
     return min(quotas, default=None)
 
 
-def _own_cgroups() -> list[Path]:
+def _own_cgroups(controller: str) -> list[Path]:
     """The cgroup of this process and those around it: a batch system limits one of them."""
     paths = []
-    for line in _read(OWN_CGROUP).splitlines():
+    for line in read(OWN_CGROUP).splitlines():
         controllers, path = line.split(":", 2)[1:]
-        if controllers in ("", "cpu,cpuacct", "cpu"):
+        if not controllers or controller in controllers.split(","):
             own = CGROUP / path.lstrip("/")
             paths += [own, *(parent for parent in own.parents if parent.is_relative_to(CGROUP))]
     return paths or [CGROUP]
 
 
+def cgroup_memory_limit(total_bytes: int) -> int | None:
+    """Bytes that the cgroups let this process have; None where that is no less than the machine."""
+    texts = [
+        read(file).strip()
+        for folder in _own_cgroups("memory")
+        for file in (
+            folder / "memory.max",
+            CGROUP / "memory" / folder.relative_to(CGROUP) / "memory.limit_in_bytes",
+        )
+    ]
+    limits = [int(text) for text in texts if text.isdecimal()]
+    return min((limit for limit in limits if limit < total_bytes), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMemory:
+    """/dev/shm, through which loader workers hand over their batches."""
+
+    size_bytes: int
+    free_bytes: int
+    is_writable: bool
+
+
+def shared_memory() -> SharedMemory | None:
+    """/dev/shm as it is now; None where there is none."""
+    try:
+        found = os.statvfs(SHARED_MEMORY)
+    except OSError:
+        return None
+    return SharedMemory(
+        size_bytes=found.f_blocks * found.f_frsize,
+        free_bytes=found.f_bavail * found.f_frsize,
+        is_writable=not found.f_flag & os.ST_RDONLY and os.access(SHARED_MEMORY, os.W_OK),
+    )
+
+
 def _quota_v2(folder: Path) -> float | None:
-    words = _read(folder / "cpu.max").split()
+    words = read(folder / "cpu.max").split()
     if len(words) != 2 or not all(word.isdecimal() for word in words):
         return None  # "max 100000" is no limit
     return int(words[0]) / int(words[1])
 
 
 def _quota_v1(folder: Path) -> float | None:
-    limit = _read(folder / "cpu.cfs_quota_us").strip()
-    period = _read(folder / "cpu.cfs_period_us").strip()
+    limit = read(folder / "cpu.cfs_quota_us").strip()
+    period = read(folder / "cpu.cfs_period_us").strip()
     # A limit of -1 is none.
     return int(limit) / int(period) if limit.isdecimal() and period.isdecimal() else None
 
 
-def _read(path: Path) -> str:
+def read(path: Path) -> str:
     """The text of a file of the kernel's; empty where there is none."""
     try:
         return path.read_text()
@@ -89,18 +128,35 @@ def _read(path: Path) -> str:
 
 def cpu_model() -> str:
     """The CPU's name; empty where the system does not say."""
-    match = re.search(r"^model name\s*:\s*(.+)$", _read(Path("/proc/cpuinfo")), re.MULTILINE)
+    match = re.search(r"^model name\s*:\s*(.+)$", read(Path("/proc/cpuinfo")), re.MULTILINE)
     return match.group(1).strip() if match else platform.processor()
 
 
 def driver_version() -> str:
-    """The NVIDIA driver's version; empty where nvidia-smi is missing or does not answer."""
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    """The NVIDIA driver's version; empty where nvidia-smi does not tell."""
+    answer = ask_nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader")
+    return answer.partition("\n")[0].strip()
+
+
+def ask_nvidia_smi(*arguments: str) -> str:
+    """What nvidia-smi prints; empty where it is missing, fails or does not answer."""
+    return _ask("nvidia-smi", *arguments)
+
+
+def _ask(*command: str) -> str:
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
         return ""
-    return answer.stdout.partition("\n")[0].strip()
+    return answer.stdout
+
+
+def own_commit() -> str:
+    """The git commit of this program, `-dirty` where files differ; empty where it is installed."""
+    root = Path(__file__).parents[1]
+    if not (root / ".git").exists():
+        return ""
+    return _ask("git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12").strip()
 
 
 def omp_num_threads(environ: Mapping[str, str]) -> int | None:

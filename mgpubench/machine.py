@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import warnings
@@ -11,6 +12,7 @@ import torch
 
 from mgpubench import host
 from mgpubench.config import Gpu, Machine
+from mgpubench.system import TorchBuild
 
 
 def describe() -> Machine:
@@ -29,6 +31,34 @@ def describe() -> Machine:
         nccl_version=_nccl_version() if gpus else "",
         driver_version=host.driver_version(),
         python_version=platform.python_version(),
+    )
+
+
+def describe_build() -> TorchBuild:
+    """What torch was built with, and can do on this machine."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    pairs = itertools.permutations(range(count), 2)
+    return TorchBuild(
+        git_version=torch.version.git_version,
+        config=torch.__config__.show().strip(),
+        cuda_version=torch.version.cuda or "",
+        cudnn_version=torch.backends.cudnn.version(),
+        nccl_version=_nccl_version(),
+        cuda_architectures=tuple(torch.cuda.get_arch_list()),
+        backends=_backends(),
+        without_peer_access=tuple(
+            pair for pair in pairs if not torch.cuda.can_device_access_peer(*pair)
+        ),
+    )
+
+
+def _backends() -> tuple[str, ...]:
+    if not torch.distributed.is_available():
+        return ()
+    return tuple(
+        name
+        for name in ("gloo", "nccl", "mpi", "ucc")
+        if getattr(torch.distributed, f"is_{name}_available", lambda: False)()
     )
 
 
@@ -71,6 +101,6 @@ def _torchvision_version() -> str:
 
 
 def _nccl_version() -> str:
-    if not torch.distributed.is_nccl_available():
+    if "nccl" not in _backends():
         return ""
     return ".".join(map(str, torch.cuda.nccl.version()))

@@ -14,11 +14,12 @@ from mgpubench.errors import BenchError
 from mgpubench.format import format_count
 from mgpubench.imagefolder import ImageListing
 from mgpubench.launch.signals import StopSignal
-from mgpubench.launch.supervisor import Supervisor, open_supervisor
+from mgpubench.launch.supervisor import Needs, Supervisor, open_supervisor
 from mgpubench.plan import Plan, make_plan
 from mgpubench.recorder import Display, Recorder, Workload, listing_file
 from mgpubench.records import ModelFacts, RunRecord
 from mgpubench.request import Request
+from mgpubench.system import TorchBuild, describe_system
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +42,16 @@ def run_session(
     """
     results.check_writable(Path(request.out))
     listing = _list_images(request, stop)
-    with open_supervisor(stop, needs_torchvision=_needs_torchvision(request)) as supervisor:
+    with open_supervisor(stop, _needs(request)) as supervisor:
         machine: Machine = supervisor.call("mgpubench.machine:describe")
+        build: TorchBuild = supervisor.call("mgpubench.machine:describe_build")
         plan = make_plan(request, machine, _num_classes(listing))
         for notice in (*plan.notices, *(listing.warnings if listing else ())):
             display.notice(notice)
         facts = _preflight(supervisor, plan, listing)
         plan = _with_classes(plan, facts.num_classes)
         session = results.open_session(
-            Path(request.out), _document(request, argv, plan, machine), datetime.now(UTC)
+            Path(request.out), _document(request, argv, plan, machine, build), datetime.now(UTC)
         )
         display.begin_session(plan)
         recorder = Recorder(session, Workload(machine, facts, listing), display)
@@ -75,7 +77,7 @@ def plan_session(request: Request, stop: StopSignal) -> Plan:
     elif request.gpus is not None and not request.oversubscribe:
         plan = make_plan(request, host.assumed_machine(max(request.gpus)))
     else:
-        with open_supervisor(stop, needs_torchvision=False) as supervisor:
+        with open_supervisor(stop, "torch") as supervisor:
             num_gpus = supervisor.call("mgpubench.machine:count_gpus")
         plan = make_plan(request, host.assumed_machine(num_gpus))
     listing = _list_images(request, stop)
@@ -93,10 +95,9 @@ def _list_images(request: Request, stop: StopSignal) -> ImageListing | None:
         return imagefolder.list_images(Path(request.data))
 
 
-def _needs_torchvision(request: Request) -> bool:
-    if request.model is not None:
-        return request.uses_folder or request.model not in BUILTIN_MODELS
-    return request.uses_folder or not request.smoke
+def _needs(request: Request) -> Needs:
+    is_built_in = request.smoke if request.model is None else request.model in BUILTIN_MODELS
+    return "training" if is_built_in and not request.uses_folder else "torchvision"
 
 
 def _num_classes(listing: ImageListing | None) -> int:
@@ -128,15 +129,18 @@ def _check_images(plan: Plan, listing: ImageListing) -> None:
 
 
 def _document(
-    request: Request, argv: Sequence[str], plan: Plan, machine: Machine
+    request: Request, argv: Sequence[str], plan: Plan, machine: Machine, build: TorchBuild
 ) -> dict[str, object]:
     """The content of session.json."""
     return {
         "mgpubench_version": __version__,
+        "mgpubench_commit": host.own_commit(),
         "argv": list(argv),
         "request": asdict(request),
         "plan": [asdict(config) for config in plan.runs],
         "notices": list(plan.notices),
         "machine": asdict(machine),
+        "torch": asdict(build),
+        "system": asdict(describe_system()),
         "environment": host.recorded_environment(os.environ),
     }

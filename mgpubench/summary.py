@@ -12,6 +12,7 @@ from mgpubench.compare import Row, compare
 from mgpubench.config import DEFAULT_MARGIN
 from mgpubench.format import (
     UNKNOWN,
+    format_duration,
     format_gibibytes,
     format_milliseconds,
     format_percent,

@@ -28,6 +28,9 @@ from mgpubench.stats import MIN_RUNS, Interval
 CPU_NOTE = "CPU rows are smoke tests of the tool, not a forecast for GPUs."
 UNPAIRED_NOTE = "unpaired: drift between sessions is not covered"
 
+MAX_VALUES = 4
+"""Of one field that differs; the others are counted."""
+
 _TOLD_IN_TITLE = (
     *("model", "data", "image_size", "precision", "scaling", "batch_per_device", "global_batch"),
     "device_models",
@@ -55,15 +58,30 @@ class Section:
 def describe(rows: Sequence[Row]) -> list[Section]:
     """The sections of a comparison, one for each group of equal work, in the order of the rows."""
     groups = [(group, list(members)) for group, members in groupby(rows, lambda row: row.group)]
-    differing = [
-        name
-        for name in GROUP_KEY
-        if name not in _TOLD_IN_TITLE and len({getattr(group, name) for group, _ in groups}) > 1
-    ]
-    return [
-        Section(_title(group, differing), _columns(members), _sentences(members))
+    differing = _differing([group for group, _ in groups])
+    beyond_title = [name for name in differing if name not in _TOLD_IN_TITLE]
+    sections = [
+        Section(_title(group, beyond_title), _columns(members), _sentences(members))
         for group, members in groups
     ]
+    if differing:
+        sections[-1].sentences.append(
+            f"The {len(sections)} tables are of different work, and are not divided by each other: "
+            + ", ".join(plain(f"{name} ({values})") for name, values in differing.items())
+        )
+    return sections
+
+
+def _differing(groups: Sequence[Group]) -> dict[str, str]:
+    """The fields in which groups of equal work differ, with the values that each of them has."""
+    differing = {}
+    for name in GROUP_KEY:
+        values = dict.fromkeys(format_cell(getattr(group, name)) or UNKNOWN for group in groups)
+        if len(values) > 1:
+            shown = list(values)[:MAX_VALUES]
+            more = [f"and {len(values) - MAX_VALUES} more"] if len(values) > MAX_VALUES else []
+            differing[name] = " / ".join(shown + more)
+    return differing
 
 
 def _title(group: Group, differing: Sequence[str]) -> str:

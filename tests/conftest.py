@@ -164,7 +164,7 @@ def supervisor() -> Iterator[Supervisor]:
     """One supervisor, and so one cold start of torch, for all tests."""
     with (
         StopSignal().installed() as stop,
-        open_supervisor(stop, needs_torchvision=False) as opened,
+        open_supervisor(stop, "training") as opened,
     ):
         yield opened
 

@@ -68,12 +68,18 @@ def wait_until(condition: Callable[[], object], seconds: float, what: str) -> No
 class Command:
     """A `mgpubench` that runs in the background, with signals as a terminal would have them."""
 
-    def __init__(self, *arguments: object, cwd: Path, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: object,
+        cwd: Path,
+        env: dict[str, str] | None = None,
+        prefix: tuple[str, ...] = (),
+    ) -> None:
         self.err_file = cwd / "stderr.txt"
         self.out_file = cwd / "stdout.txt"
         with self.err_file.open("wb") as err, self.out_file.open("wb") as out:
             self.popen = subprocess.Popen(
-                [sys.executable, "-m", "mgpubench", *map(str, arguments)],
+                [*prefix, sys.executable, "-m", "mgpubench", *map(str, arguments)],
                 cwd=cwd,
                 env={**os.environ, **(env or {})},
                 stdout=out,
@@ -133,9 +139,13 @@ class Command:
 
 
 def mgpubench(
-    *arguments: object, cwd: Path, env: dict[str, str] | None = None, seconds: float = 120
+    *arguments: object,
+    cwd: Path,
+    env: dict[str, str] | None = None,
+    prefix: tuple[str, ...] = (),
+    seconds: float = 120,
 ) -> Command:
-    """A `mgpubench` that has ended."""
-    command = Command(*arguments, cwd=cwd, env=env)
+    """A `mgpubench` that has ended; `prefix` is a command that starts it."""
+    command = Command(*arguments, cwd=cwd, env=env, prefix=prefix)
     command.wait(seconds)
     return command

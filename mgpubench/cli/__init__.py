@@ -11,6 +11,7 @@ import click
 
 from mgpubench import __version__
 from mgpubench.cli.compare import compare
+from mgpubench.cli.info import info
 from mgpubench.cli.options import is_verbose
 from mgpubench.cli.run import run
 from mgpubench.errors import BenchError
@@ -47,11 +48,13 @@ def cli() -> None:
     \b
     mgpubench run        train in each mode and write the results
     mgpubench compare    print who is faster, by how much, and whether it is real
+    mgpubench info       show the machine, and what on it will hurt a benchmark
     """
 
 
 cli.add_command(run)
 cli.add_command(compare)
+cli.add_command(info)
 
 
 def main() -> None:

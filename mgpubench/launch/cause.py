@@ -7,7 +7,9 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mgpubench import host
 from mgpubench.errors import BenchError, RunFailed
+from mgpubench.format import format_size
 from mgpubench.launch.worker import Failure
 
 _PEER_TROUBLE = re.compile(
@@ -22,6 +24,15 @@ UNSEEN_EXIT_CODE = 255
 
 _UNUSED_PARAMETERS = "Expected to have finished reduction in the prior iteration"
 """How DistributedDataParallel says, in the second step, that a parameter got no gradient."""
+
+_SHARED_MEMORY = re.compile(
+    r"shared memory|SemLock.*(Read-only file system|No space left)", re.DOTALL
+)
+"""What torch and multiprocessing say when /dev/shm is full or may not be written."""
+
+SHARED_MEMORY_HINT = (
+    "Use --workers-per-gpu 0, or more shared memory: docker run --shm-size=8g, or --ipc=host."
+)
 
 _OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|cannot allocate memory", re.I)
 
@@ -68,6 +79,8 @@ def _killed(an_exit: Exit, label: str) -> RunFailed:
     hint = ""
     if number == signal.SIGKILL:
         hint = "If nobody killed it, the kernel did for want of memory: see dmesg."
+    if number == signal.SIGBUS:
+        hint = f"/dev/shm may be full. {SHARED_MEMORY_HINT}"
     return RunFailed(
         f"{label}: rank {an_exit.rank} (pid {an_exit.pid}) was killed by signal {number} "
         f"({_signal_name(number)})",
@@ -98,6 +111,8 @@ def _silent(an_exit: Exit, label: str) -> RunFailed:
 def _raised(an_exit: Exit, failure: Failure, label: str) -> BenchError:
     if failure.refusal is not None:
         return failure.refusal
+    if _SHARED_MEMORY.search(failure.message + failure.details):
+        return _no_shared_memory(an_exit, failure, label)
     message = _last_line(failure.message)
     hint = "Run again with --verbose for the traceback."
     if _OUT_OF_MEMORY.search(failure.message) or failure.error_type == "OutOfMemoryError":
@@ -107,6 +122,23 @@ def _raised(an_exit: Exit, failure: Failure, label: str) -> BenchError:
         hint = "Some parameters got no gradient; try --find-unused-parameters."
     error = f"{failure.error_type}: {message}" if message else failure.error_type
     return RunFailed(f"{label}: rank {an_exit.rank}: {error}", hint, failure.details)
+
+
+def _no_shared_memory(an_exit: Exit, failure: Failure, label: str) -> RunFailed:
+    found = host.shared_memory()
+    what = "is missing"
+    if found is not None:
+        what = (
+            f"({format_size(found.size_bytes)}) is too small"
+            if found.is_writable
+            else ("cannot be written")
+        )
+    return RunFailed(
+        f"{label}: rank {an_exit.rank}: /dev/shm {what} for the loader workers: "
+        f"{_last_line(failure.message)}",
+        SHARED_MEMORY_HINT,
+        failure.details,
+    )
 
 
 def _last_line(message: str) -> str:

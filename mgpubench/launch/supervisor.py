@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mgpubench.config import RunConfig
 from mgpubench.errors import RunFailed
@@ -49,18 +49,30 @@ limit by this factor."""
 LOG_TAIL_CHARACTERS = 4000
 RUN_RANK = "mgpubench.launch.rank:run_rank"
 
+Needs = Literal["torch", "training", "torchvision"]
+"""What the workers will import, each including the one before; it is loaded once for all."""
+
+_TORCH = "mgpubench.launch.preload"
+_TRAINING = "mgpubench.launch.preload_training"
+_TORCHVISION = "mgpubench.launch.preload_torchvision"
+PRELOAD: dict[Needs, tuple[str, ...]] = {
+    "torch": (_TORCH,),
+    "training": (_TORCH, _TRAINING),
+    "torchvision": (_TORCH, _TRAINING, _TORCHVISION),
+}
+
 OnSteps = Callable[[int], None]
 
 
 @contextlib.contextmanager
-def open_supervisor(stop: StopSignal, *, needs_torchvision: bool) -> Iterator[Supervisor]:
+def open_supervisor(stop: StopSignal, needs: Needs) -> Iterator[Supervisor]:
     """A supervisor with a scratch folder of its own, removed at the end."""
     scratch = Path(tempfile.mkdtemp(prefix="mgpubench-"))
     try:
         lock = scratch / "parent.lock"
         with lock.open("wb") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
-            yield Supervisor(stop, scratch, lock, needs_torchvision=needs_torchvision)
+            yield Supervisor(stop, scratch, lock, needs)
     finally:
         _end_fork_server()
         shutil.rmtree(scratch, ignore_errors=True)
@@ -81,18 +93,13 @@ def _end_fork_server() -> None:
 class Supervisor:
     """Runs functions in fresh processes, one run at a time."""
 
-    def __init__(
-        self, stop: StopSignal, scratch: Path, lock: Path, *, needs_torchvision: bool
-    ) -> None:
+    def __init__(self, stop: StopSignal, scratch: Path, lock: Path, needs: Needs) -> None:
         self.scratch = scratch
         self._stop = stop
         self._lock = lock
         self._num_launches = 0
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
-        preload = ["mgpubench.launch.preload"]
-        if needs_torchvision:
-            preload.append("mgpubench.launch.preload_torchvision")
-        self._context.set_forkserver_preload(preload)
+        self._context.set_forkserver_preload(list(PRELOAD[needs]))
 
     def call(self, target: str, *args: object) -> Any:
         """What a function (`module:function`) returns, called in a process that then ends.

@@ -208,7 +208,7 @@ def relaunch() -> bool:
     """Second and later launches of two CPU ranks, to the end of their second step."""
     config = cpu_config(Request(smoke=True, modes=("ddp",), warmup_steps=1, steps=1))
     costs_s = []
-    with StopSignal().installed() as stop, open_supervisor(stop, needs_torchvision=False) as parent:
+    with StopSignal().installed() as stop, open_supervisor(stop, "training") as parent:
         for _ in range(11):
             began_s = time.perf_counter()
             parent.launch(config, Path("none"), lambda steps: None)
@@ -280,7 +280,7 @@ def ddp() -> bool:
     config = replace(config, warmup_steps=2, steps=steps)
     script = Path(__file__).parent / "tutorial_ddp.py"
     ratios = []
-    with StopSignal().installed() as stop, open_supervisor(stop, needs_torchvision=True) as parent:
+    with StopSignal().installed() as stop, open_supervisor(stop, "torchvision") as parent:
         for _ in range(5):
             ranks = parent.launch(config, Path("none"), lambda count: None)
             ours = config.global_batch * steps / max(rank.window_s for rank in ranks)

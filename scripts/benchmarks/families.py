@@ -69,7 +69,7 @@ def try_modes(supervisor: Supervisor, name: str) -> list[str]:
 def main() -> None:
     """Write the page."""
     lines = []
-    with StopSignal().installed() as stop, open_supervisor(stop, needs_torchvision=True) as parent:
+    with StopSignal().installed() as stop, open_supervisor(stop, "torchvision") as parent:
         for family, name, parameters in families():
             answers = " | ".join(try_modes(parent, name))
             size = default_image_size(name)

@@ -182,3 +182,11 @@ def test_channels_last_reaches_images_and_weights() -> None:
     model(torch.zeros(2, 3, 64, 64, dtype=torch.uint8))
     assert seen[0].is_contiguous(memory_format=torch.channels_last)
     assert first.weight.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("name", ["tiny-cnn", "mlp", "googlenet"])
+def test_what_data_parallel_gathers_has_a_batch_dimension(name: str) -> None:
+    """C64: DataParallel warns of scalars; the loss is computed outside it."""
+    model = build_model(make_cpu_config(model=name, num_classes=10))
+    outputs = model(torch.zeros(2, 3, 96, 96, dtype=torch.uint8))
+    assert all(output.dim() == 2 and len(output) == 2 for output in outputs)

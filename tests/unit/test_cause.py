@@ -129,3 +129,31 @@ def test_memory_has_its_own_words_and_advice(message: str, error_type: str) -> N
 def test_an_error_of_ours_is_raised_as_it_was() -> None:
     refusal = RequestRefused("--model x is not known", "Known: y.")
     assert cause(raised(0, str(refusal), refusal=refusal)) is refusal
+
+
+def test_a_bus_error_points_to_shared_memory() -> None:
+    error = cause(ended(0, -7))
+    assert "signal 7 (SIGBUS)" in error.message
+    assert "/dev/shm may be full" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("message", "details"),
+    [
+        ("unable to allocate shared memory(shm) for file </torch_1>: (28)", ""),
+        ("[Errno 30] Read-only file system", "in SemLock.__init__\nOSError: Read-only file system"),
+    ],
+)
+def test_trouble_with_shared_memory_names_it_and_the_ways_out(message: str, details: str) -> None:
+    """C12."""
+    failure = Failure(1.0, "OSError", message, details, None)
+    error = cause(Exit(rank=0, pid=100, exit_code=1, failure=failure, log=""))
+    assert error.message.startswith("ddp x4: rank 0: /dev/shm (")
+    assert "--workers-per-gpu 0" in error.hint
+    assert "--shm-size" in error.hint
+
+
+def test_a_parameter_without_gradient_is_told_with_the_option_that_helps() -> None:
+    """C52."""
+    words = "Expected to have finished reduction in the prior iteration before starting a new one."
+    assert "--find-unused-parameters" in cause(raised(1, words)).hint

@@ -35,6 +35,9 @@ FLOORS = {
     "mgpubench.reader": 1,
     "mgpubench.checks": 1,
     # One light package each.
+    "mgpubench.system": 2,
+    "mgpubench.doctor": 2,
+    "mgpubench.info": 2,
     "mgpubench.compare": 2,
     "mgpubench.wording": 2,
     "mgpubench.export": 2,
@@ -60,23 +63,26 @@ FLOORS = {
     "mgpubench.launch": 3,
     "mgpubench.launch.cause": 3,
     "mgpubench.launch.preload": 3,
+    "mgpubench.launch.preload_training": 3,
     "mgpubench.launch.preload_torchvision": 3,
     "mgpubench.launch.progress": 3,
     "mgpubench.launch.rank": 3,
     "mgpubench.launch.signals": 3,
     "mgpubench.launch.supervisor": 3,
     "mgpubench.launch.worker": 3,
+    "mgpubench.survey": 3,
     "mgpubench.recorder": 3,
     "mgpubench.session": 3,
     # The command line.
     "mgpubench.cli": 4,
     "mgpubench.cli.compare": 4,
+    "mgpubench.cli.info": 4,
     "mgpubench.cli.options": 4,
     "mgpubench.cli.run": 4,
     "mgpubench.__main__": 4,
 }
 
-THIRD_PARTY = {0: set(), 1: set(), 2: {"pandas", "rich"}, 3: set(), 4: {"click"}}
+THIRD_PARTY = {0: set(), 1: set(), 2: {"pandas", "psutil", "rich"}, 3: set(), 4: {"click"}}
 """What a module of a floor may import at module level, beyond the standard library."""
 
 WITH_TORCH = {
@@ -214,7 +220,7 @@ HEAVY = {"torch", "torchvision", "pandas", "rich", "scipy", "numpy"}
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--help",), ("--version",), ("run", "--help"), ("compare", "--help")],
+    [("--help",), ("--version",), ("run", "--help"), ("compare", "--help"), ("info", "--help")],
     ids=" ".join,
 )
 def test_help_and_version_import_nothing_heavy(arguments: tuple[str, ...]) -> None:
@@ -236,6 +242,6 @@ def test_compare_leaves_torch_out(tmp_path: Path) -> None:
     assert not loaded & {"torch", "torchvision"}
 
 
-@pytest.mark.parametrize("module", ["session", "display", "summary", "launch.supervisor"])
+@pytest.mark.parametrize("module", ["session", "survey", "info", "display", "summary"])
 def test_the_parent_of_a_run_never_imports_torch(module: str) -> None:
     assert not loaded_by(f"import mgpubench.{module}") & {"torch", "torchvision"}

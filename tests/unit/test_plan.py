@@ -456,3 +456,11 @@ def test_dp_is_left_out_with_compile_unless_named(machine: MakeMachine) -> None:
 def test_every_run_knows_the_number_of_classes(machine: MakeMachine) -> None:
     assert {run.num_classes for run in make_plan(Request(), machine(2)).runs} == {1000}
     assert {run.num_classes for run in make_plan(Request(), machine(2), 37).runs} == {37}
+
+
+def test_two_mig_slices_are_refused_since_a_process_sees_one(machine: MakeMachine) -> None:
+    """C56."""
+    found = machine(1, cuda_visible_devices="MIG-377e0049,MIG-cb93c6d0")
+    with pytest.raises(RequestRefused, match="MIG-377e0049,MIG-cb93c6d0") as caught:
+        make_plan(Request(gpus=(2,)), found)
+    assert "sees only one MIG slice" in caught.value.hint

@@ -177,6 +177,20 @@ def test_groups_are_told_apart_by_what_differs():
     ]
 
 
+def test_what_is_not_divided_by_each_other_is_told_with_the_fields_that_differ():
+    records = [run("dp", 100.0), run("ddp", 90.0, precision="fp32", machine="0badc0de")]
+    assert lines_of(records)[-1] == (
+        "The 2 tables are of different work, and are not divided by each other: "
+        "machine (- / 0badc0de), precision (tf32 / fp32)"
+    )
+    assert "of different work" not in "".join(lines_of(THREE_MODES))
+
+
+def test_of_many_values_that_differ_four_are_told():
+    records = [run("dp", 100.0, steps=steps) for steps in range(1, 7)]
+    assert lines_of(records)[-1].endswith("steps (1 / 2 / 3 / 4 / and 2 more)")
+
+
 def test_strong_scaling_names_the_global_batch():
     records = [run("dp", 100.0, scaling="strong", global_batch=128)]
     assert "tf32, batch 128 global, NVIDIA X" in lines_of(records)[0]

@@ -1,0 +1,34 @@
+"""`mgpubench info`: the machine, and what on it will hurt a benchmark."""
+
+from __future__ import annotations
+
+import click
+
+from mgpubench.cli.options import verbose_option
+
+
+@click.command(short_help="What will hurt a benchmark here?")
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to print on stdout.",
+)
+@verbose_option
+def info(output_format: str) -> None:
+    """Show GPUs, torch, cores, memory and limits, and a remedy for each thing that will hurt.
+
+    Works without a GPU, a driver or torch. The GPUs are asked in a process that ends.
+    """
+    from mgpubench.doctor import examine
+    from mgpubench.info import to_json, to_text
+    from mgpubench.launch.signals import StopSignal
+    from mgpubench.survey import take_survey
+
+    with StopSignal().installed() as stop:
+        survey = take_survey(stop)
+        stop.check()
+    advice = examine(survey)
+    click.echo(to_text(survey, advice) if output_format == "text" else to_json(survey, advice))

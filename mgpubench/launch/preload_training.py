@@ -1,0 +1,17 @@
+"""Imported by the fork server too, where something will be trained; see `preload`."""
+
+import contextlib
+import importlib
+
+MODULES = (
+    "mgpubench.launch.rank",
+    "mgpubench.runners.single",
+    "mgpubench.runners.dp",
+    "mgpubench.runners.ddp",
+    "mgpubench.preflight",
+    "torch._dynamo",  # torch's optimizers import it at their first use, which costs a second
+)
+
+with contextlib.suppress(Exception):
+    for module in MODULES:
+        importlib.import_module(module)

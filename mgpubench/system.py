@@ -1,0 +1,185 @@
+"""What this computer has, and what was installed on it: facts that need neither torch nor root.
+
+Only what changes how fast training is, and no name of a host, a user or a path. Unknown is empty
+or None.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import platform
+import resource
+import shutil
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+from mgpubench import host
+from mgpubench.config import Machine
+
+PACKAGES = ("torch", "torchvision", "triton", "numpy", "pillow", "pillow-simd", "pandas", "psutil")
+
+GPU_STATE = (
+    *("index", "uuid", "name", "driver_version", "memory.total", "memory.used", "pstate"),
+    *("temperature.gpu", "power.draw", "power.limit", "power.default_limit", "clocks.sm"),
+    *("clocks.max.sm", "clocks_throttle_reasons.active", "persistence_mode", "ecc.mode.current"),
+    *("mig.mode.current", "pcie.link.gen.max", "pcie.link.width.current", "pcie.link.width.max"),
+)
+"""Properties that nvidia-smi is asked for, in its own words."""
+
+CPUS = Path("/sys/devices/system/cpu")
+NODES = Path("/sys/devices/system/node")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interface:
+    """A network interface."""
+
+    name: str
+    is_up: bool
+    speed_mbit_per_s: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class System:
+    """This computer at one moment."""
+
+    os: str
+    cpu_model: str
+    cores: int | None
+    """Logical cores of the machine."""
+    physical_cores: int | None
+    usable_cores: int
+    """That this process may use: affinity and cgroup quota count."""
+    affinity: tuple[int, ...]
+    numa_nodes: int | None
+    governor: str
+    """Of the first core: `performance`, `powersave`..."""
+    is_virtual: bool | None
+    load_average_1min: float | None
+    memory_bytes: int
+    memory_available_bytes: int
+    memory_limit_bytes: int | None
+    """Of the cgroup; None where there is none."""
+    shared_memory: host.SharedMemory | None
+    open_files_soft: int | None
+    """None: unlimited."""
+    open_files_hard: int | None
+    cxx_compiler: str
+    """The C++ compiler that torch.compile would call; empty where it is not on the PATH."""
+    interfaces: tuple[Interface, ...]
+    packages: dict[str, str]
+    gpu_state: tuple[dict[str, str], ...]
+    """One for each GPU of the machine, visible or not, as nvidia-smi tells it."""
+    gpu_topology: str
+    """`nvidia-smi topo -m`."""
+    gpu_processes: tuple[str, ...]
+    """UUIDs of the GPUs on which something computes, one for each process."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TorchBuild:
+    """What the installed torch was built with, and can do here."""
+
+    git_version: str
+    config: str
+    """`torch.__config__.show()`."""
+    cuda_version: str
+    cudnn_version: int | None
+    nccl_version: str
+    cuda_architectures: tuple[str, ...]
+    backends: tuple[str, ...]
+    """Of torch.distributed."""
+    without_peer_access: tuple[tuple[int, int], ...]
+    """Pairs of visible GPUs of which the first cannot reach the other's memory."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Survey:
+    """All that `mgpubench info` knows. Without a torch that can be imported, half of it."""
+
+    system: System
+    machine: Machine | None
+    build: TorchBuild | None
+    torch_error: str
+    """Why there is no more; empty where torch can be imported."""
+    environment: dict[str, str]
+
+
+def describe_system() -> System:
+    """Ask the kernel, the package metadata and nvidia-smi."""
+    memory = psutil.virtual_memory()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return System(
+        os=platform.platform(),
+        cpu_model=host.cpu_model(),
+        cores=psutil.cpu_count(),
+        physical_cores=psutil.cpu_count(logical=False),
+        usable_cores=host.usable_cores(),
+        affinity=tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else (),
+        numa_nodes=len(list(NODES.glob("node[0-9]*"))) or None,
+        governor=host.read(CPUS / "cpu0" / "cpufreq" / "scaling_governor").strip(),
+        is_virtual=_is_virtual(),
+        load_average_1min=os.getloadavg()[0],
+        memory_bytes=memory.total,
+        memory_available_bytes=memory.available,
+        memory_limit_bytes=host.cgroup_memory_limit(memory.total),
+        shared_memory=host.shared_memory(),
+        open_files_soft=None if soft == resource.RLIM_INFINITY else soft,
+        open_files_hard=None if hard == resource.RLIM_INFINITY else hard,
+        cxx_compiler=_cxx_compiler(),
+        interfaces=_interfaces(),
+        packages={name: installed for name in PACKAGES if (installed := _version(name))},
+        gpu_state=_gpu_state(),
+        gpu_topology=host.ask_nvidia_smi("topo", "-m").strip(),
+        gpu_processes=tuple(
+            host.ask_nvidia_smi("--query-compute-apps=gpu_uuid", "--format=csv,noheader").split()
+        ),
+    )
+
+
+def _gpu_state() -> tuple[dict[str, str], ...]:
+    query = f"--query-gpu={','.join(GPU_STATE)}"
+    return parse_gpu_state(host.ask_nvidia_smi(query, "--format=csv,noheader"))
+
+
+def parse_gpu_state(answer: str) -> tuple[dict[str, str], ...]:
+    """The lines of nvidia-smi's CSV, with `[N/A]` and the like left out."""
+    lines = csv.reader(io.StringIO(answer), skipinitialspace=True)
+    return tuple(
+        {
+            name: value
+            for name, value in zip(GPU_STATE, line, strict=True)
+            if not value.startswith("[")
+        }
+        for line in lines
+        if len(line) == len(GPU_STATE)
+    )
+
+
+def _is_virtual() -> bool | None:
+    flags = host.read(Path("/proc/cpuinfo"))
+    return " hypervisor" in flags if flags else None
+
+
+def _cxx_compiler() -> str:
+    name = os.environ.get("CXX", "g++")
+    return Path(name).name if shutil.which(name) else ""
+
+
+def _interfaces() -> tuple[Interface, ...]:
+    return tuple(
+        Interface(name=name, is_up=stats.isup, speed_mbit_per_s=stats.speed or None)
+        for name, stats in sorted(psutil.net_if_stats().items())
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,218 @@
+"""Every piece of advice at its threshold, and none on a machine that is as it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mgpubench.config import Machine
+from mgpubench.doctor import LOADER_BYTES_PER_GPU, Advice, examine
+from mgpubench.host import SharedMemory
+from mgpubench.system import Interface, Survey, System, TorchBuild
+
+MakeMachine = Callable[..., Machine]
+GB = 2**30
+
+LOOPBACK = Interface(name="lo", is_up=True, speed_mbit_per_s=None)
+
+SYSTEM = System(
+    os="Linux-6.1",
+    cpu_model="CPU Y",
+    cores=16,
+    physical_cores=8,
+    usable_cores=16,
+    affinity=tuple(range(16)),
+    numa_nodes=1,
+    governor="performance",
+    is_virtual=False,
+    load_average_1min=0.2,
+    memory_bytes=64 * GB,
+    memory_available_bytes=60 * GB,
+    memory_limit_bytes=None,
+    shared_memory=SharedMemory(32 * GB, 32 * GB, is_writable=True),
+    open_files_soft=65536,
+    open_files_hard=None,
+    cxx_compiler="g++",
+    interfaces=(LOOPBACK,),
+    packages={"torchvision": "0.29.1"},
+    gpu_state=(),
+    gpu_topology="",
+    gpu_processes=(),
+)
+BUILD = TorchBuild(
+    git_version="abc",
+    config="PyTorch built with",
+    cuda_version="13.0",
+    cudnn_version=92400,
+    nccl_version="2.30.7",
+    cuda_architectures=("sm_75", "sm_80", "compute_120"),
+    backends=("gloo", "nccl"),
+    without_peer_access=(),
+)
+STATE = {
+    "index": "1",
+    "uuid": "GPU-1",
+    "power.limit": "700.00 W",
+    "power.default_limit": "700.00 W",
+    "clocks_throttle_reasons.active": "0x0000000000000001",
+    "pcie.link.width.current": "16",
+    "pcie.link.width.max": "16",
+}
+
+
+@pytest.fixture
+def survey(machine: MakeMachine) -> Survey:
+    """Two equal GPUs, and nothing to complain of."""
+    return Survey(system=SYSTEM, machine=machine(2), build=BUILD, torch_error="", environment={})
+
+
+def with_system(survey: Survey, **changes: Any) -> Survey:
+    return replace(survey, system=replace(SYSTEM, **changes))
+
+
+def with_build(survey: Survey, **changes: Any) -> Survey:
+    return replace(survey, build=replace(BUILD, **changes))
+
+
+def the_only(survey: Survey) -> Advice:
+    (advice,) = examine(survey)
+    assert advice.remedy
+    return advice
+
+
+def test_a_machine_that_is_as_it_should_be_gets_no_advice(survey: Survey) -> None:
+    assert examine(survey) == []
+    assert examine(with_system(survey, gpu_state=(STATE,))) == []
+
+
+AT_THE_LIMIT: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"usable_cores": 16}, {"usable_cores": 15}, "fewer-cores"),
+    ({"load_average_1min": 4.0}, {"load_average_1min": 4.1}, "busy"),
+    ({"load_average_1min": None}, {"load_average_1min": 9.0}, "busy"),
+    ({"governor": ""}, {"governor": "powersave"}, "governor"),
+    ({"memory_available_bytes": 4 * GB}, {"memory_available_bytes": 4 * GB - 1}, "little-memory"),
+    ({"memory_limit_bytes": 4 * GB}, {"memory_limit_bytes": 2 * GB}, "little-memory"),
+    ({"open_files_soft": 1024}, {"open_files_soft": 1023}, "few-files"),
+    ({"open_files_soft": None}, {"open_files_soft": 256}, "few-files"),
+    ({"cxx_compiler": "clang++"}, {"cxx_compiler": ""}, "no-compiler"),
+    ({"is_virtual": None}, {"is_virtual": True}, "virtual"),
+    ({}, {"interfaces": ()}, "no-loopback"),
+    ({}, {"interfaces": (replace(LOOPBACK, is_up=False),)}, "no-loopback"),
+    ({}, {"shared_memory": None}, "no-shm"),
+    ({}, {"shared_memory": SharedMemory(GB, GB, is_writable=False)}, "no-shm"),
+    (
+        {"shared_memory": SharedMemory(GB, 2 * LOADER_BYTES_PER_GPU, is_writable=True)},
+        {"shared_memory": SharedMemory(GB, 2 * LOADER_BYTES_PER_GPU - 1, is_writable=True)},
+        "small-shm",
+    ),
+    ({}, {"packages": {}}, "no-torchvision"),
+    ({}, {"gpu_processes": ("GPU-1",)}, "busy-gpu"),
+    *(
+        ({}, {"gpu_state": ({**STATE, name: value},)}, code)
+        for name, value, code in (
+            ("clocks_throttle_reasons.active", "0x0000000000000008", "throttled"),
+            ("power.limit", "500.00 W", "power-limit"),
+            ("pcie.link.width.current", "8", "narrow-link"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("fine", "changes", "code"), AT_THE_LIMIT)
+def test_advice_begins_at_its_threshold(
+    survey: Survey, fine: dict[str, Any], changes: dict[str, Any], code: str
+) -> None:
+    assert examine(with_system(survey, **fine)) == []
+    assert the_only(with_system(survey, **changes)).code == code
+
+
+def test_shared_memory_is_told_with_what_it_has_and_what_is_needed(survey: Survey) -> None:
+    """A container has 64 MB; 2 GPUs need 2 x 4 workers x 2 batches of 64 x 3 x 224 x 224 bytes."""
+    small = SharedMemory(64 * 2**20, 60 * 2**20, is_writable=True)
+    advice = the_only(with_system(survey, shared_memory=small))
+    assert "/dev/shm has 60 MB free of 64 MB" in advice.message
+    assert "keep up to 147 MB there" in advice.message
+    assert "--shm-size" in advice.remedy
+
+
+def test_few_cores_are_measured_by_the_gpus(survey: Survey, machine: MakeMachine) -> None:
+    assert examine(replace(survey, machine=machine(4))) == []
+    advice = the_only(replace(survey, machine=machine(5)))
+    assert advice.message.startswith("16 cores for 5 GPUs")
+
+
+def test_a_single_gpu_is_told(survey: Survey, machine: MakeMachine) -> None:
+    assert the_only(replace(survey, machine=machine(1))).code == "one-gpu"
+
+
+def test_gpus_of_different_models_are_named(survey: Survey, machine: MakeMachine) -> None:
+    found = machine(2)
+    mixed = replace(found, gpus=(found.gpus[0], replace(found.gpus[1], name="NVIDIA Z")))
+    assert "NVIDIA X, NVIDIA Z" in the_only(replace(survey, machine=mixed)).message
+
+
+@pytest.mark.parametrize(
+    ("capability", "is_built"),
+    [((7, 5), True), ((8, 9), True), ((7, 0), False), ((9, 0), False), ((12, 1), True)],
+)
+def test_a_gpu_that_torch_is_not_built_for_is_named(
+    survey: Survey, machine: MakeMachine, capability: tuple[int, int], is_built: bool
+) -> None:
+    """sm_75 serves 7.5 and up within 7, sm_80 all of 8, and PTX all that is newer."""
+    codes = {a.code for a in examine(replace(survey, machine=machine(2, capability)))}
+    assert codes == (set() if is_built else {"old-build"})
+
+
+def test_missing_peer_access_names_a_pair(survey: Survey) -> None:
+    advice = the_only(with_build(survey, without_peer_access=((0, 1), (1, 0))))
+    assert "GPU 0 cannot reach the memory of GPU 1 (2 such pairs)" in advice.message
+
+
+def test_missing_nccl_is_told(survey: Survey) -> None:
+    assert the_only(with_build(survey, backends=("gloo",))).code == "no-nccl"
+
+
+@pytest.mark.parametrize(
+    ("machine_changes", "build_changes", "remedy"),
+    [
+        ({}, {"cuda_version": ""}, "built without CUDA"),
+        ({"cuda_visible_devices": "7"}, {}, "CUDA_VISIBLE_DEVICES=7 may hide"),
+        ({"driver_version": "450.80"}, {}, "The driver is 450.80: update it"),
+        ({}, {}, "Install NVIDIA's driver"),
+    ],
+)
+def test_the_remedy_for_no_gpu_knows_the_reason(
+    survey: Survey,
+    machine: MakeMachine,
+    machine_changes: dict[str, Any],
+    build_changes: dict[str, Any],
+    remedy: str,
+) -> None:
+    found = with_build(survey, **build_changes)
+    advice = the_only(replace(found, machine=machine(0, **machine_changes)))
+    assert advice.code == "no-gpu"
+    assert "Found no NVIDIA driver" in advice.message
+    assert remedy in advice.remedy
+
+
+def test_a_torch_that_cannot_be_imported_is_the_first_advice(survey: Survey) -> None:
+    without = replace(
+        survey, machine=None, build=None, torch_error="torch cannot be imported: no module"
+    )
+    assert the_only(without) == Advice(
+        "no-torch",
+        "torch cannot be imported: no module",
+        "Install torch and its torchvision; `python -c 'import torch'` must work.",
+    )
+
+
+@pytest.mark.parametrize("value", ["1", "INFO"])
+@pytest.mark.parametrize("name", ["CUDA_LAUNCH_BLOCKING", "NCCL_DEBUG"])
+def test_variables_that_cost_time_are_named(survey: Survey, name: str, value: str) -> None:
+    advice = the_only(replace(survey, environment={name: value}))
+    assert advice.message.startswith(f"{name}={value} ")
+    assert advice.remedy == f"unset {name}"
+    assert examine(replace(survey, environment={name: "0", "NCCL_ALGO": "Ring"})) == []
