@@ -86,10 +86,13 @@ def _check_header(path: str) -> None:
 
 
 def resize_and_crop(image: Tensor, image_size: int) -> Tensor:
-    """Shorter side to image_size x 256 / 224, then the centre: (3, image_size, image_size)."""
+    """Shorter side to image_size x 256 / 224, then the centre: (3, image_size, image_size).
+
+    In memory it lies as decoders leave it, height by width by channel.
+    """
     resized = functional.resize(image, [round(image_size * RESIZE_RATIO)], antialias=True)
     cropped: Tensor = functional.center_crop(resized, [image_size])
-    return cropped.contiguous()
+    return cropped
 
 
 def _decode_with_pillow(path: str) -> Tensor:

@@ -40,7 +40,9 @@ class TrainableModel(nn.Module):
         Each has the shape (N, classes).
         """
         mean, std = self._statistics_on(images.device)
-        normalized = ((images.float() - mean) / std).contiguous(memory_format=self._memory_format)
+        # Type and memory format in one pass, and no temporaries: they would count as peak memory.
+        floats = images.to(torch.float32, memory_format=self._memory_format)
+        normalized = floats.sub_(mean).div_(std)
         with self._autocast(images.device.type):
             self._check_dtype(images.device)
             output = self.model(normalized)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import itertools
-import random
 import statistics
 import subprocess
 import sys
@@ -14,23 +13,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import loading
 import torch
 import torchvision
-from PIL import Image
+from sides import MARGIN, cpu_config, in_turn, report
 from torch import nn
-from torchvision import transforms
-from torchvision.io import decode_image, read_file
 
 from mgpubench import host, stats
 from mgpubench.config import NUM_SYNTHETIC_CLASSES, RunConfig
 from mgpubench.data import open_feed
-from mgpubench.images import decode_rgb, resize_and_crop
 from mgpubench.launch.progress import StepCounter
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import open_supervisor
-from mgpubench.plan import make_plan
 from mgpubench.request import Request
 from mgpubench.share import make_share, set_up_process
+from mgpubench.stats import Comparison
 from mgpubench.timing import HostClock
 from mgpubench.train import (
     LEARNING_RATE,
@@ -45,13 +42,6 @@ from mgpubench.train import (
 from mgpubench.trainable import build_model
 
 BIN = Path(sys.executable).parent
-MARGIN = 0.02
-
-
-def report(what: str, figure: str, target: str, reached: bool) -> bool:
-    """Print one line; pass on whether the target was reached."""
-    print(f"{'ok  ' if reached else 'MISS'}  {what}: {figure}  (target: {target})", flush=True)
-    return reached
 
 
 def harness() -> bool:
@@ -100,7 +90,24 @@ def bare() -> bool:
         trace = train(job, Schedule(settle_steps=0, lead_in_steps=1, measured_steps=steps))
         return steps * config.global_batch / sum(trace.step_times_s[1:])
 
-    return compare_sides("loop against bare loop, resnet18", run_ours, lambda: theirs.run(steps))
+    result = until_narrow(run_ours, lambda: theirs.run(steps))
+    low, high = result.interval or (0.0, 0.0)
+    figure = f"{result.ratio:.3f} (95 % CI {low:.3f}..{high:.3f}, {result.pairs} pairs)"
+    target = "half-width <= 0.02, upper end >= 0.99"
+    return report("loop against bare loop, resnet18", figure, target, high >= 0.99)
+
+
+def until_narrow(ours: Callable[[], float], theirs: Callable[[], float]) -> Comparison:
+    """Pairs until the interval is narrow enough to judge."""
+    in_turn(ours, theirs)
+    pairs: list[tuple[float, float]] = []
+    while True:
+        pairs.append(in_turn(ours, theirs))
+        result = stats.compare_paired(pairs, MARGIN)
+        if result.interval and len(pairs) >= 10:
+            low, high = result.interval
+            if (high - low) / 2 <= 0.02 or len(pairs) == 80:
+                return result
 
 
 class BareLoop:
@@ -136,40 +143,43 @@ class BareLoop:
         return len(images)
 
 
-def compare_sides(what: str, ours: Callable[[], float], theirs: Callable[[], float]) -> bool:
-    """Interleaved pairs in random order, until the interval is narrow enough to judge."""
-    ours(), theirs()
-    pairs: list[tuple[float, float]] = []
-    for _ in range(80):
-        if random.random() < 0.5:
-            first, second = ours(), theirs()
-        else:
-            second, first = theirs(), ours()
-        pairs.append((first, second))
-        result = stats.compare_paired(pairs, MARGIN)
-        if result.interval and len(pairs) >= 10:
-            low, high = result.interval
-            if (high - low) / 2 <= 0.02:
-                break
-    low, high = result.interval or (0.0, 0.0)
-    figure = f"{result.ratio:.3f} (95 % CI {low:.3f}..{high:.3f}, {len(pairs)} pairs)"
-    return report(what, figure, "half-width <= 0.02, upper end >= 0.99", high >= 0.99)
+def seconds(*command: str) -> float:
+    """Of one whole process."""
+    began_s = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - began_s
 
 
 def help_text() -> bool:
     """`mgpubench --help` against the import of Click alone."""
-
-    def seconds(*command: str) -> float:
-        began_s = time.perf_counter()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        return time.perf_counter() - began_s
-
     ratios = []
     for _ in range(21):
         ours = seconds(str(BIN / "mgpubench"), "--help")
         ratios.append(ours / seconds(sys.executable, "-c", "import click"))
     ratio = statistics.median(ratios)
     return report("--help", f"{ratio:.2f} x `import click`", "at most 2.5", ratio <= 2.5)
+
+
+def import_package() -> bool:
+    """`import mgpubench` beyond bare Python."""
+    costs_s = [
+        seconds(sys.executable, "-c", "import mgpubench") - seconds(sys.executable, "-c", "")
+        for _ in range(21)
+    ]
+    cost_ms = statistics.median(costs_s) * 1e3
+    return report("import mgpubench", f"{cost_ms:.1f} ms", "at most 30", cost_ms <= 30)
+
+
+def info() -> bool:
+    """`mgpubench info` against the import of torch alone, which it needs."""
+    pairs = [
+        (seconds(str(BIN / "mgpubench"), "info"), seconds(sys.executable, "-c", "import torch"))
+        for _ in range(5)
+    ]
+    cost_s = statistics.median(ours for ours, _ in pairs)
+    ratio = statistics.median(ours / torch_s for ours, torch_s in pairs)
+    figure = f"{cost_s:.2f} s, {ratio:.2f} x `import torch`"
+    return report("info", figure, "at most 4 s, or 1.25 x", cost_s <= 4 or ratio <= 1.25)
 
 
 def compare_1000() -> bool:
@@ -218,59 +228,6 @@ def relaunch() -> bool:
     return report("launch again", figure, "at most 0.6 to the first step", cost_s <= 0.6)
 
 
-def pipeline() -> bool:
-    """One worker's images/s from JPEG files to the batch, against the tutorial's pipeline."""
-    tutorial = transforms.Compose(
-        [
-            transforms.Resize(256),
-            transforms.CenterCrop(224),
-            transforms.ToTensor(),
-            transforms.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
-        ]
-    )
-
-    def read_tutorial(path: str) -> object:
-        with Image.open(path) as image:
-            return tutorial(image.convert("RGB"))
-
-    def rate(read: Callable[[str], object], files: list[str]) -> float:
-        began_s = time.perf_counter()
-        for file in files:
-            read(file)
-        return len(files) / (time.perf_counter() - began_s)
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in a loader worker
-    with tempfile.TemporaryDirectory() as folder:
-        files = make_jpegs(Path(folder), 40)
-        readers = (
-            lambda path: resize_and_crop(decode_rgb(path), 224),
-            read_tutorial,
-            lambda path: decode_image(read_file(path)),
-        )
-        rates = [[rate(read, files) for read in readers] for _ in range(9)]
-    torch.set_num_threads(threads)
-    against_tutorial = stats.geometric_mean([ours / theirs for ours, theirs, _ in rates])
-    of_decode = stats.geometric_mean([ours / decode for ours, _, decode in rates])
-    figure = f"{against_tutorial:.2f} x the tutorial's images/s, {of_decode:.2f} of pure decode"
-    reached = against_tutorial >= 1.7 and of_decode >= 0.6
-    return report("input pipeline, 500 x 375 JPEG", figure, "at least 1.7 and 0.6", reached)
-
-
-def make_jpegs(folder: Path, count: int) -> list[str]:
-    """Images of ImageNet's usual size, with a photograph's mixture of smooth and rough."""
-    generator = torch.Generator().manual_seed(0)
-    files = []
-    for number in range(count):
-        coarse = torch.rand(1, 3, 12, 16, generator=generator)
-        smooth = torch.nn.functional.interpolate(coarse, (375, 500), mode="bicubic")[0]
-        noise = torch.randn(3, 375, 500, generator=generator) * 0.04
-        pixels = ((smooth + noise).clamp(0, 1) * 255).to(torch.uint8)
-        files.append(str(folder / f"{number}.jpg"))
-        transforms.functional.to_pil_image(pixels).save(files[-1], quality=90)
-    return files
-
-
 def ddp() -> bool:
     """DDP on CPU as we start it, against the tutorial's way with torch's default threads."""
     steps = 5
@@ -293,17 +250,16 @@ def ddp() -> bool:
     return report("DDP on CPU against the tutorial's way", figure, "at least 2", ratio >= 2)
 
 
-def cpu_config(request: Request) -> RunConfig:
-    """The first run of a request on this computer's CPU."""
-    return make_plan(request, host.assumed_machine(0)).runs[0]
-
-
 BENCHES = {
     "harness": harness,
     "help": help_text,
+    "import": import_package,
+    "info": info,
     "compare": compare_1000,
     "relaunch": relaunch,
-    "pipeline": pipeline,
+    "pipeline": loading.pipeline,
+    "workers": loading.workers,
+    "folder": loading.folder,
     "ddp": ddp,
     "bare": bare,
 }

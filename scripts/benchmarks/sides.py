@@ -1,0 +1,46 @@
+"""What the benches share: measuring two sides in turn, and saying how it came out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from mgpubench import host, stats
+from mgpubench.config import RunConfig
+from mgpubench.plan import make_plan
+from mgpubench.request import Request
+from mgpubench.stats import Comparison
+
+MARGIN = 0.02
+
+
+def report(what: str, figure: str, target: str, reached: bool) -> bool:
+    """Print one line; pass on whether the target was reached."""
+    print(f"{'ok  ' if reached else 'MISS'}  {what}: {figure}  (target: {target})", flush=True)
+    return reached
+
+
+def in_turn(ours: Callable[[], float], theirs: Callable[[], float]) -> tuple[float, float]:
+    """One figure of either side, measured in random order."""
+    if random.random() < 0.5:
+        first = ours()
+        return first, theirs()
+    second = theirs()
+    return ours(), second
+
+
+def compare_rates(ours: Callable[[], float], theirs: Callable[[], float], pairs: int) -> Comparison:
+    """The ratio of two rates from so many pairs, after one that does not count."""
+    in_turn(ours, theirs)
+    return stats.compare_paired([in_turn(ours, theirs) for _ in range(pairs)], MARGIN)
+
+
+def interval_of(comparison: Comparison) -> str:
+    """`95 % CI 1.1..1.2, 9 pairs`."""
+    low, high = comparison.interval or (float("nan"), float("nan"))
+    return f"95 % CI {low:.3f}..{high:.3f}, {comparison.pairs} pairs"
+
+
+def cpu_config(request: Request) -> RunConfig:
+    """The first run of a request on this computer's CPU."""
+    return make_plan(request, host.assumed_machine(0)).runs[0]
