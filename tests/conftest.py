@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from mgpubench.config import Gpu, Machine, RunConfig
 from mgpubench.launch.signals import StopSignal
-from mgpubench.launch.supervisor import Supervisor, open_supervisor
+from mgpubench.launch.supervisor import Needs, Supervisor, open_supervisor
 from mgpubench.records import RankRecord, RunRecord
 from tests.processes import Command, descendants
 
@@ -164,9 +167,46 @@ def supervisor() -> Iterator[Supervisor]:
     """One supervisor, and so one cold start of torch, for all tests."""
     with (
         StopSignal().installed() as stop,
-        open_supervisor(stop, "training") as opened,
+        open_supervisor(stop, "torchvision") as opened,
     ):
         yield opened
+
+
+@dataclass(frozen=True)
+class Here:
+    """A `mgpubench` that ran in this process, except for its workers; see `Command`."""
+
+    exit_code: int
+    out: str
+    err: str
+
+    def wait(self, seconds: float = 0) -> int:
+        """The exit code; it has ended long since."""
+        return self.exit_code
+
+
+@pytest.fixture(scope="session")
+def run_here(supervisor: Supervisor) -> Callable[..., Here]:
+    """Runs `mgpubench` in a folder, with the workers of the shared supervisor: it saves seconds.
+
+    The workers have the environment, and the current folder, of the tests: name paths absolutely.
+    """
+
+    @contextmanager
+    def lend(stop: StopSignal, needs: Needs) -> Iterator[Supervisor]:
+        yield supervisor
+
+    def run(*arguments: object, cwd: Path) -> Here:
+        from mgpubench.cli import cli
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(cwd)
+            patch.setattr("mgpubench.session.open_supervisor", lend)
+            result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        return Here(result.exit_code, result.stdout, result.stderr)
+
+    return run
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from tests.conftest import Here
 from tests.processes import Command, mgpubench
 
 TINY = (
@@ -20,9 +21,10 @@ TINY = (
 )
 AUTO = tuple(word for word in TINY if word not in ("--device", "cpu"))
 Row = dict[str, str]
+Run = Callable[..., Here]
 
 
-def rows(command: Command, cwd: Path) -> dict[str, Row]:
+def rows(command: Command | Here, cwd: Path) -> dict[str, Row]:
     """The rows of the only session of a command that ended well, by mode."""
     assert command.wait() == 0, command.err
     (path,) = cwd.glob("out/*/runs.csv")
@@ -30,7 +32,7 @@ def rows(command: Command, cwd: Path) -> dict[str, Row]:
         return {row["mode"]: row for row in csv.DictReader(file)}
 
 
-def the_error(command: Command, exit_code: int) -> str:
+def the_error(command: Command | Here, exit_code: int) -> str:
     """What a command that failed says, in one line, and once."""
     assert command.wait() == exit_code, command.err
     assert "Traceback" not in command.err
@@ -55,9 +57,11 @@ def test_a_model_of_the_users_own_runs_in_every_mode(tmp_path: Path) -> None:
     assert {row["num_parameters"] for row in found.values()} == {str(48 * 7 + 7)}
 
 
-def test_unused_parameters_of_a_model_are_told_with_the_option_that_helps(tmp_path: Path) -> None:
+def test_unused_parameters_of_a_model_are_told_with_the_option_that_helps(
+    run_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """C52: DDP fails in the second step where a parameter gets no gradient."""
-    (tmp_path / "nets.py").write_text(
+    (tmp_path / "netswithunused.py").write_text(
         "from torch import nn\n"
         "class Net(nn.Module):\n"
         "    def __init__(self):\n"
@@ -67,21 +71,23 @@ def test_unused_parameters_of_a_model_are_told_with_the_option_that_helps(tmp_pa
         "    def forward(self, images):\n"
         "        return self.used(self.pool(images).flatten(1))\n"
     )
-    options = ("--model", "nets:Net", "--mode", "ddp", "--gpus", 2)
-    command = mgpubench(*TINY, *options, cwd=tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    options = ("--model", "netswithunused:Net", "--mode", "ddp", "--gpus", 2)
+    command = run_here(*TINY, *options, cwd=tmp_path)
     the_error(command, 1)
     assert "hint: Some parameters got no gradient; try --find-unused-parameters." in command.err
-    helped = tmp_path / "helped"
-    helped.mkdir()
-    shutil.copy(tmp_path / "nets.py", helped)
-    row = rows(mgpubench(*TINY, *options, "--find-unused-parameters", cwd=helped), helped)["ddp"]
+    shutil.rmtree(tmp_path / "out")
+    helped = run_here(*TINY, *options, "--find-unused-parameters", cwd=tmp_path)
+    row = rows(helped, tmp_path)["ddp"]
     assert row["options"] == "find_unused_parameters=true"
 
 
-def test_an_impossible_image_size_is_refused_once_before_ranks_are_started(tmp_path: Path) -> None:
+def test_an_impossible_image_size_is_refused_once_before_ranks_are_started(
+    run_here: Run, tmp_path: Path
+) -> None:
     """C39."""
     options = ("--model", "vit_b_16", "--image-size", 32, "-b", 1, "--mode", "ddp", "--gpus", 2)
-    error = the_error(mgpubench(*TINY, *options, cwd=tmp_path), 2)
+    error = the_error(run_here(*TINY, *options, cwd=tmp_path), 2)
     assert all(word in error for word in ("vit_b_16", "32", "224")), error
     assert not (tmp_path / "out").exists()
 
@@ -89,44 +95,44 @@ def test_an_impossible_image_size_is_refused_once_before_ranks_are_started(tmp_p
 # Images.
 
 
-def test_bad_images_end_the_run_or_are_counted(photos: Callable[..., Path], tmp_path: Path) -> None:
+def test_bad_images_end_the_run_or_are_counted(
+    run_here: Run, photos: Callable[..., Path], tmp_path: Path
+) -> None:
     """C58: zero bytes, and a hidden companion that macOS leaves."""
     root = photos(cat=8, dog=4)
     (root / "cat" / "empty.jpg").touch()
     (root / "cat" / "._1.jpg").write_bytes(b"\0" * 4096)
-    options = (*TINY, "--data", "photos", "--mode", "single", "--steps", 12)
-    error = the_error(mgpubench(*options, cwd=tmp_path), 1)
-    assert "cannot read image photos/cat/empty.jpg: it is not an image" in error
+    options = (*TINY, "--data", root, "--mode", "single", "--steps", 12)
+    error = the_error(run_here(*options, cwd=tmp_path), 1)
+    assert f"cannot read image {root}/cat/empty.jpg: it is not an image" in error
     shutil.rmtree(tmp_path / "out")
-    command = mgpubench(*options, "--skip-bad-images", cwd=tmp_path)
+    command = run_here(*options, "--skip-bad-images", cwd=tmp_path)
     row = rows(command, tmp_path)["single"]
     assert row["dataset_samples"] == "13"
     assert row["skipped_images"] == "1"
     assert "bad-images" in row["findings"]
-    assert command.err.count("photos/cat/empty.jpg") == 1
+    assert command.err.count(f"{root}/cat/empty.jpg") == 1
 
 
 def test_a_decompression_bomb_is_named_with_its_pixels(
-    photos: Callable[..., Path], tmp_path: Path
+    run_here: Run, photos: Callable[..., Path], tmp_path: Path
 ) -> None:
     """C72."""
     root = photos()
     Image.new("1", (13_400, 13_400)).save(root / "cat" / "big.png")
-    command = mgpubench(
-        *(*TINY, "--data", "photos", "--mode", "single", "--steps", 12), cwd=tmp_path
-    )
+    command = run_here(*(*TINY, "--data", root, "--mode", "single", "--steps", 12), cwd=tmp_path)
     error = the_error(command, 1)
-    assert "photos/cat/big.png" in error
+    assert f"{root}/cat/big.png" in error
     assert "179560000 pixels" in error
 
 
-def test_a_huge_image_is_used_and_named_once(photos: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_huge_image_is_used_and_named_once(
+    run_here: Run, photos: Callable[..., Path], tmp_path: Path
+) -> None:
     """C72: 9500 x 9500 is above the limit at which Pillow warns."""
     root = photos(cat=3, dog=4)
     Image.new("1", (9_500, 9_500)).save(root / "cat" / "large.png")
-    command = mgpubench(
-        *(*TINY, "--data", "photos", "--mode", "single", "--steps", 4), cwd=tmp_path
-    )
+    command = run_here(*(*TINY, "--data", root, "--mode", "single", "--steps", 4), cwd=tmp_path)
     assert "huge-images" in rows(command, tmp_path)["single"]["findings"]
     assert command.err.count("large.png") == 1
 
@@ -172,11 +178,13 @@ def in_small_shm(mount: str, *arguments: object, cwd: Path) -> Command:
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Row], Command]:
+def compiled(
+    run_here: Run, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, Row], Here]:
     """One compiled session; the only one in the tests, since compiling takes long."""
     cwd = tmp_path_factory.mktemp("compiled")
     options = ("--compile", "--warmup-steps", 2, "--steps", 5, "--gpus", 2)
-    command = mgpubench(*TINY, *options, cwd=cwd)
+    command = run_here(*TINY, *options, cwd=cwd)
     return rows(command, cwd), command
 
 
@@ -184,7 +192,7 @@ needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="needs g++ f
 
 
 @needs_compiler
-def test_compile_time_is_apart_from_the_window(compiled: tuple[dict[str, Row], Command]) -> None:
+def test_compile_time_is_apart_from_the_window(compiled: tuple[dict[str, Row], Here]) -> None:
     """C03, C30: five steps, none of which compiles."""
     for row in compiled[0].values():
         assert (row["steps"], row["warmup_steps"], row["compiled"]) == ("5", "2", "true")
@@ -195,7 +203,7 @@ def test_compile_time_is_apart_from_the_window(compiled: tuple[dict[str, Row], C
 
 
 @needs_compiler
-def test_dp_is_left_out_of_a_compiled_session(compiled: tuple[dict[str, Row], Command]) -> None:
+def test_dp_is_left_out_of_a_compiled_session(compiled: tuple[dict[str, Row], Here]) -> None:
     """C30."""
     found, command = compiled
     assert set(found) == {"single", "ddp"}
@@ -203,9 +211,9 @@ def test_dp_is_left_out_of_a_compiled_session(compiled: tuple[dict[str, Row], Co
     assert "compiled in " in command.err
 
 
-def test_compile_and_dp_exclude_each_other(tmp_path: Path) -> None:
+def test_compile_and_dp_exclude_each_other(run_here: Run, tmp_path: Path) -> None:
     """C30."""
-    error = the_error(mgpubench(*TINY, "--mode", "dp", "--compile", cwd=tmp_path), 2)
+    error = the_error(run_here(*TINY, "--mode", "dp", "--compile", cwd=tmp_path), 2)
     assert error.startswith("--compile and --mode dp exclude each other")
 
 
@@ -238,7 +246,7 @@ def test_a_model_that_torch_compile_left_as_it_is_does_not_count_as_compiled(
 
 # Environments.
 
-VISIBLE = ["", "0,0", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"]
+VISIBLE = ["", "0,0"]
 
 
 def has_gpu() -> bool:
@@ -261,7 +269,7 @@ def test_cuda_visible_devices_is_shown_where_no_gpu_is_usable(tmp_path: Path, va
 
 
 @pytest.mark.skipif(has_gpu(), reason="says what happens where there is no GPU")
-@pytest.mark.parametrize("value", ["abc", "MIG-377e0049-554c-540b-93c6-d0976f8426cb"])
+@pytest.mark.parametrize("value", ["MIG-377e0049-554c-540b-93c6-d0976f8426cb"])
 def test_the_cpu_is_taken_with_a_note_that_shows_cuda_visible_devices(
     tmp_path: Path, value: str
 ) -> None:
