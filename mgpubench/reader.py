@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -140,11 +141,15 @@ def _merge(readings: dict[Path, Reading], warnings: list[str]) -> Reading:
     records: list[RunRecord] = []
     seen: set[str] = set()
     for path, reading in readings.items():
-        distinct = _distinct(reading.records)
+        made = _last_attempts(reading.records)
+        distinct = _distinct(made)
         fresh = [record for record in distinct if record.run_id not in seen]
         warnings += reading.warnings
-        if repeats := len(reading.records) - len(distinct):
-            warnings.append(f"{path}: left out {repeats} lines that repeat another one")
+        if repeats := len(made) - len(distinct):
+            warnings.append(
+                f"{path}: left out {repeats} lines that repeat or contradict another one of the "
+                "same run_id"
+            )
         if known := len(distinct) - len(fresh):
             warnings.append(
                 f"{path}: left out {known} of {len(reading.records)} runs, whose run_id was "
@@ -155,11 +160,25 @@ def _merge(readings: dict[Path, Reading], warnings: list[str]) -> Reading:
     return Reading(records, warnings)
 
 
+def _last_attempts(records: Sequence[RunRecord]) -> list[RunRecord]:
+    """Without the failures of runs that a resumed session made again."""
+    last = {record.run_id: place for place, record in enumerate(records)}
+    return [
+        record
+        for place, record in enumerate(records)
+        if record.is_ok or not record.run_id or place == last[record.run_id]
+    ]
+
+
 def _distinct(records: Sequence[RunRecord]) -> list[RunRecord]:
-    """Without repetitions of one run; runs that have no id cannot be told apart, and stay."""
+    """Without repetitions of one run; runs that have no id cannot be told apart, and stay.
+
+    Of runs with the same id and other figures nobody knows which is right: none is used.
+    """
     kept = dict.fromkeys(record for record in records if record.run_id)  # in their order
+    times = Counter(record.run_id for record in kept)
     without_id = [record for record in records if not record.run_id]
-    return [*kept, *without_id]
+    return [*(record for record in kept if times[record.run_id] == 1), *without_id]
 
 
 def _split(file: TextIO) -> Iterator[_Line]:

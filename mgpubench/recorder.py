@@ -25,6 +25,7 @@ from mgpubench.records import (
     RunRecord,
     Status,
     StepRecord,
+    run_id,
 )
 
 
@@ -78,7 +79,12 @@ class Recorder:
         self._workload = workload
         self._display = display
 
-    def run(self, supervisor: Supervisor, config: RunConfig) -> None:
+    @property
+    def folder(self) -> Path:
+        """Of the session."""
+        return self._session.folder
+
+    def run(self, supervisor: Supervisor, config: RunConfig) -> RunRecord:
         """Make one run, and write its row before the next one begins.
 
         Raises:
@@ -94,13 +100,12 @@ class Recorder:
             finally:
                 raise error
         except BenchError as error:
-            self._write_failure(identity, "failed", error)
-        else:
-            self._write_result(identity, config, ranks)
+            return self._write_failure(identity, "failed", error)
+        return self._write_result(identity, config, ranks)
 
     def _write_result(
         self, identity: dict[str, Any], config: RunConfig, ranks: Sequence[RankRecord]
-    ) -> None:
+    ) -> RunRecord:
         figures = summarize(config, ranks)
         findings = check_run(config, ranks, figures)
         codes = ";".join(finding.code for finding in findings)
@@ -111,19 +116,23 @@ class Recorder:
         self._display.end_run(record, None)
         for finding in findings:
             self._display.finding(config, finding)
+        return record
 
-    def _write_failure(self, identity: dict[str, Any], status: Status, error: BenchError) -> None:
+    def _write_failure(
+        self, identity: dict[str, Any], status: Status, error: BenchError
+    ) -> RunRecord:
         record = RunRecord(**identity, status=status, error=error.message, **asdict(Figures()))
         self._session.append(record, ())
         self.records.append(record)
         self._display.end_run(record, error)
+        return record
 
     def _identity(self, config: RunConfig) -> dict[str, Any]:
         """What tells this run from others: all of its row but status, error and figures."""
         machine, workload = self._workload.machine, self._workload
         return {
             "schema_version": SCHEMA_VERSION,
-            "run_id": f"{self._session.id}-{config.position:03d}",
+            "run_id": run_id(self._session.id, config.position),
             "session_id": self._session.id,
             "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "num_nodes": 1,

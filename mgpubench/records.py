@@ -101,6 +101,11 @@ class StepRecord:
     samples: int
 
 
+def run_id(session_id: str, position: int) -> str:
+    """The name of a run: the same if it is made again after a failure."""
+    return f"{session_id}-{position:03d}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRecord:
     """One row of runs.csv: one run. The fields are the columns, in their order.

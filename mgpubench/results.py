@@ -8,11 +8,12 @@ CSV is UTF-8 with `,`, `.` and one header, whatever the locale. `reader` is the 
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import math
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
@@ -36,10 +37,20 @@ _CELL_SAFE = str.maketrans({"\r": "\n", "\0": "\N{REPLACEMENT CHARACTER}"})
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """An open session: its id and its folder."""
+    """An open session: its id and its folder, which no other process may write to."""
 
     id: str
     folder: Path
+    lock: int
+    """A file descriptor of runs.csv, which is locked until the session is closed."""
+
+    def __enter__(self) -> Session:
+        """The session itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Let other processes have it."""
+        os.close(self.lock)
 
     def append(self, record: RunRecord, steps: Iterable[StepRecord]) -> None:
         """Write one finished run, its steps first.
@@ -96,7 +107,62 @@ def open_session(out: Path, document: dict[str, object], now: datetime) -> Sessi
             f"results cannot be written to {out}: {error.strerror}",
             "Give another folder with --out.",
         ) from error
-    return Session(folder.name, folder)
+    return Session(folder.name, folder, _lock(folder))
+
+
+def reopen_session(folder: Path, finished: Collection[str]) -> Session:
+    """Open a session that was broken off, so that rows can be added to it.
+
+    A half-written last line goes, and so do the steps of runs that are not in `finished` (run_ids):
+    they will be made again.
+
+    Raises:
+        RequestRefused: if another process is at work in it, or it cannot be written.
+    """
+    try:
+        lock = _lock(folder)
+        for name, columns in ((STEPS_CSV, STEP_COLUMNS), (RUNS_CSV, RUN_COLUMNS)):
+            _end_with_a_whole_line(folder / name)
+            if not (folder / name).stat().st_size:
+                with _open_text(folder / name, "a") as file:
+                    write_rows(file, [columns])
+        _keep_steps(folder / STEPS_CSV, finished)
+    except OSError as error:
+        raise RequestRefused(
+            f"{folder} cannot be written: {error.strerror}", "Change its permissions, or make room."
+        ) from error
+    return Session(folder.name, folder, lock)
+
+
+def _lock(folder: Path) -> int:
+    file = os.open(folder / RUNS_CSV, os.O_WRONLY | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        raise RequestRefused(
+            f"another mgpubench is at work in {folder}", "Wait until it has ended."
+        ) from None
+    except OSError:
+        pass  # a file system without locks
+    return file
+
+
+def _end_with_a_whole_line(path: Path) -> None:
+    path.touch()
+    content = path.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        os.truncate(path, whole)
+
+
+def _keep_steps(path: Path, finished: Collection[str]) -> None:
+    """Leave out the steps of runs that have no row, all in one stroke."""
+    temporary = path.with_name(f".{path.name}.part")
+    with open(path, encoding="utf-8", newline="") as old, _open_text(temporary, "w") as new:
+        new.write(old.readline())
+        new.writelines(line for line in old if line.partition(",")[0] in finished)
+    os.replace(temporary, path)
 
 
 def format_cell(value: object) -> str:
@@ -170,6 +236,6 @@ def _all_or_nothing(path: Path) -> Iterator[None]:
         raise
 
 
-def _open_text(path: Path, mode: Literal["x", "a"]) -> TextIO:
+def _open_text(path: Path, mode: Literal["x", "a", "w"]) -> TextIO:
     # backslashreplace: a file name that is not UTF-8 must not cost the run that it belongs to.
     return open(path, mode, encoding="utf-8", errors="backslashreplace", newline="")

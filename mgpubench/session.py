@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from mgpubench.plan import Plan, make_plan
 from mgpubench.recorder import Display, Recorder, Workload, listing_file
 from mgpubench.records import ModelFacts, RunRecord
 from mgpubench.request import Request
+from mgpubench.resume import check_unchanged, load_session
 from mgpubench.system import TorchBuild, describe_system
 
 
@@ -30,9 +32,18 @@ class Outcome:
     records: list[RunRecord]
 
 
-def run_session(
-    request: Request, argv: Sequence[str], display: Display, stop: StopSignal
-) -> Outcome:
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How a session is run: what it has of the command line beside the request."""
+
+    argv: Sequence[str]
+    display: Display
+    stop: StopSignal
+    fail_fast: bool = False
+    """End the session at the first run that fails."""
+
+
+def run_session(request: Request, call: Call) -> Outcome:
     """Make every run that a request asks for, in the plan's order, and write each down at once.
 
     A failed run is written as a row without figures, and the others go on.
@@ -40,6 +51,7 @@ def run_session(
     Raises:
         BenchError: if nothing could be started; Interrupted after a signal.
     """
+    display, stop = call.display, call.stop
     results.check_writable(Path(request.out))
     listing = _list_images(request, stop)
     with open_supervisor(stop, _needs(request)) as supervisor:
@@ -50,20 +62,61 @@ def run_session(
             display.notice(notice)
         facts = _preflight(supervisor, plan, listing)
         plan = _with_classes(plan, facts.num_classes)
-        session = results.open_session(
-            Path(request.out), _document(request, argv, plan, machine, build), datetime.now(UTC)
-        )
-        display.begin_session(plan)
-        recorder = Recorder(session, Workload(machine, facts, listing), display)
-        try:
-            for config in plan.runs:
-                recorder.run(supervisor, config)
-            stop.check()
-        except BenchError:
-            finished = sum(record.is_ok for record in recorder.records)
-            display.notice(f"{format_count(finished, 'finished run')} kept in {session.folder}")
-            raise
-    return Outcome(session.folder, recorder.records)
+        workload = Workload(machine, facts, listing)
+        document = {
+            **_document(request, call.argv, plan, build),
+            **_conditions(workload),
+        }
+        with results.open_session(Path(request.out), document, datetime.now(UTC)) as session:
+            return _make_runs(supervisor, plan, Recorder(session, workload, display), call)
+
+
+def resume_session(folder: Path, call: Call) -> Outcome:
+    """Make the runs of a session that are missing or failed, in its own order and folder.
+
+    Raises:
+        BenchError: if it is no session, or not on this machine as it is now.
+    """
+    saved = load_session(folder)
+    for warning in saved.warnings:
+        call.display.notice(warning)
+    if not saved.missing.runs:
+        call.display.notice(f"nothing is missing in {folder}")
+        return Outcome(folder, list(saved.finished))
+    request = saved.request
+    listing = _list_images(request, call.stop)
+    with open_supervisor(call.stop, _needs(request)) as supervisor:
+        machine: Machine = supervisor.call("mgpubench.machine:describe")
+        facts = _preflight(supervisor, saved.plan, listing)
+        workload = Workload(machine, facts, listing)
+        check_unchanged(saved, _conditions(workload))
+        finished = {record.run_id for record in saved.finished}
+        with results.reopen_session(folder, finished) as session:
+            recorder = Recorder(session, workload, call.display)
+            recorder.records.extend(saved.finished)
+            return _make_runs(supervisor, saved.missing, recorder, call)
+
+
+def _make_runs(supervisor: Supervisor, plan: Plan, recorder: Recorder, call: Call) -> Outcome:
+    call.display.begin_session(plan)
+    folder = recorder.folder
+    try:
+        for number, config in enumerate(plan.runs, start=1):
+            record = recorder.run(supervisor, config)
+            if call.fail_fast and not record.is_ok:
+                left = format_count(len(plan.runs) - number, "run")
+                call.display.notice(f"--fail-fast: {left} left out; {_resume_hint(folder)}")
+                break
+        call.stop.check()
+    except BenchError:
+        finished = format_count(sum(record.is_ok for record in recorder.records), "finished run")
+        call.display.notice(f"{finished} kept in {folder}; {_resume_hint(folder)}")
+        raise
+    return Outcome(folder, recorder.records)
+
+
+def _resume_hint(folder: Path) -> str:
+    return f"go on with: mgpubench run --resume {shlex.quote(str(folder))}"
 
 
 def plan_session(request: Request, stop: StopSignal) -> Plan:
@@ -128,10 +181,21 @@ def _check_images(plan: Plan, listing: ImageListing) -> None:
     imagefolder.check_enough_images(len(listing.samples), largest, listing.root)
 
 
+def _conditions(workload: Workload) -> dict[str, object]:
+    """The part of session.json that must be the same for a session to be resumed."""
+    listing = workload.listing
+    return {
+        "machine": asdict(workload.machine),
+        "environment": host.recorded_environment(os.environ),
+        "dataset": listing and {"samples": len(listing.samples), "classes": len(listing.classes)},
+        "model_facts": asdict(workload.model),
+    }
+
+
 def _document(
-    request: Request, argv: Sequence[str], plan: Plan, machine: Machine, build: TorchBuild
+    request: Request, argv: Sequence[str], plan: Plan, build: TorchBuild
 ) -> dict[str, object]:
-    """The content of session.json."""
+    """The rest of session.json."""
     return {
         "mgpubench_version": __version__,
         "mgpubench_commit": host.own_commit(),
@@ -139,8 +203,6 @@ def _document(
         "request": asdict(request),
         "plan": [asdict(config) for config in plan.runs],
         "notices": list(plan.notices),
-        "machine": asdict(machine),
         "torch": asdict(build),
         "system": asdict(describe_system()),
-        "environment": host.recorded_environment(os.environ),
     }

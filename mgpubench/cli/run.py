@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from mgpubench import host
 from mgpubench.cli.options import is_verbose, parse_counts, parse_modes, verbose_option
 from mgpubench.config import DEFAULT_OUT, DEFAULT_TIMEOUT_S, DEVICE_CHOICES, PRECISIONS, SYNTHETIC
-from mgpubench.errors import BenchError
+from mgpubench.errors import BenchError, RequestRefused
 from mgpubench.request import SMOKE, STANDARD, Request
 
 if TYPE_CHECKING:
     from mgpubench.session import Outcome
+
+BESIDE_RESUME = {"resume", "fail_fast", "dry_run", "verbose"}
 
 MODE_HELP = "Comma list of single,dp,ddp, or all.  [default: all]"
 GPUS_HELP = "Comma list of numbers of GPUs (counts, not indices).  [default: all visible]"
@@ -94,6 +98,13 @@ OVERSUBSCRIBE_HELP = "Allow several replicas on one GPU: tests the code, measure
 @click.option(
     "--find-unused-parameters", is_flag=True, help="DDP: look for unused parameters (costs time)."
 )
+@click.option("--fail-fast", is_flag=True, help="End the session at the first run that fails.")
+@click.option(
+    "--resume",
+    metavar="SESSION",
+    type=click.Path(path_type=Path),
+    help="Make the runs of a session folder that are missing or failed; no other option.",
+)
 @click.option(
     "--dry-run",
     is_flag=True,
@@ -101,7 +112,9 @@ OVERSUBSCRIBE_HELP = "Allow several replicas on one GPU: tests the code, measure
 )
 @verbose_option
 @click.pass_context
-def run(ctx: click.Context, /, dry_run: bool, **given: Any) -> None:
+def run(
+    ctx: click.Context, /, dry_run: bool, fail_fast: bool, resume: Path | None, **given: Any
+) -> None:
     """Train the same work in each mode and write the figures to a new session folder.
 
     \b
@@ -110,37 +123,58 @@ def run(ctx: click.Context, /, dry_run: bool, **given: Any) -> None:
     mgpubench run --data photos/train -b 128     real images
     mgpubench run --smoke                        does it work? (CPU, seconds)
     """
-    request = Request(**given)
+    task = Request(**given) if resume is None else resume
     host.refuse_foreign_launcher(os.environ)
+    if isinstance(task, Path):
+        refuse_beside_resume(ctx)
     if dry_run:
-        show_plan(request)
+        show_plan(task)
     else:
-        ctx.exit(perform(request, verbose=is_verbose(ctx)))
+        ctx.exit(perform(task, fail_fast=fail_fast, verbose=is_verbose(ctx)))
 
 
-def show_plan(request: Request) -> None:
-    """Print what would be run, in which order."""
+def refuse_beside_resume(ctx: click.Context) -> None:
+    """A session that is resumed has all its options already."""
+    for parameter in ctx.command.params:
+        source = ctx.get_parameter_source(parameter.name or "")
+        if source is ParameterSource.COMMANDLINE and parameter.name not in BESIDE_RESUME:
+            raise RequestRefused(
+                f"{parameter.opts[0]} and --resume exclude each other",
+                "A session goes on with the options with which it began.",
+            )
+
+
+def show_plan(task: Request | Path) -> None:
+    """Print what would be run, in which order: of a request, or of a session to resume."""
     from mgpubench.launch.signals import StopSignal
+    from mgpubench.resume import load_session
     from mgpubench.session import plan_session
     from mgpubench.summary import print_plan
 
     with StopSignal().installed() as stop:
-        plan = plan_session(request, stop)
+        plan = load_session(task).missing if isinstance(task, Path) else plan_session(task, stop)
     for notice in plan.notices:
         click.echo(f"note: {notice}", err=True)
-    print_plan(plan)
+    if plan.runs:
+        print_plan(plan)
+    else:
+        click.echo(f"nothing is missing in {task}", err=True)
 
 
-def perform(request: Request, *, verbose: bool) -> int:
+def perform(task: Request | Path, *, fail_fast: bool, verbose: bool) -> int:
     """Run the session, print its tables, and give the exit code."""
     from mgpubench.display import SessionDisplay
     from mgpubench.launch.signals import StopSignal
-    from mgpubench.session import run_session
+    from mgpubench.session import Call, resume_session, run_session
 
     display = SessionDisplay(verbose=verbose)
     with StopSignal().installed() as stop:
         try:
-            outcome = run_session(request, sys.argv[1:], display, stop)
+            call = Call(sys.argv[1:], display, stop, fail_fast)
+            if isinstance(task, Path):
+                outcome = resume_session(task, call)
+            else:
+                outcome = run_session(task, call)
         finally:
             display.close()
         exit_code = conclude(outcome)

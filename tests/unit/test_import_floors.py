@@ -33,6 +33,7 @@ FLOORS = {
     "mgpubench.rows": 1,
     "mgpubench.results": 1,
     "mgpubench.reader": 1,
+    "mgpubench.resume": 1,
     "mgpubench.checks": 1,
     # One light package each.
     "mgpubench.system": 2,

@@ -317,7 +317,29 @@ def test_a_repeated_line_is_one_run(tmp_path: Path) -> None:
     path.write_text(csv_text(line, line, line), encoding="utf-8")
     reading = read_sessions([path])
     assert len(reading.records) == 1
-    assert reading.warnings == [f"{path}: left out 2 lines that repeat another one"]
+    assert reading.warnings == [
+        f"{path}: left out 2 lines that repeat or contradict another one of the same run_id"
+    ]
+
+
+def test_of_a_run_that_was_made_again_only_the_last_attempt_counts(tmp_path: Path) -> None:
+    failed = row(run_id="a", session_id="s", status="failed", throughput_samples_per_s="")
+    made = row(run_id="a", session_id="s")
+    other = row(run_id="b", session_id="s", status="failed", throughput_samples_per_s="")
+    path = tmp_path / "runs.csv"
+    path.write_text(csv_text(failed, failed, made, other), encoding="utf-8")
+    reading = read_sessions([path])
+    assert [(r.run_id, r.status) for r in reading.records] == [("a", "ok"), ("b", "failed")]
+    assert reading.warnings == []
+
+
+def test_of_two_figures_for_one_run_none_is_used(tmp_path: Path) -> None:
+    lines = [row(run_id="a", throughput_samples_per_s=rate) for rate in ("100.0", "200.0")]
+    path = tmp_path / "runs.csv"
+    path.write_text(csv_text(*lines, row(run_id="b")), encoding="utf-8")
+    reading = read_sessions([path])
+    assert [record.run_id for record in reading.records] == ["b"]
+    assert "left out 2 lines that repeat or contradict" in reading.warnings[0]
 
 
 def test_rows_without_run_id_are_all_kept(write, tmp_path):

@@ -1,0 +1,177 @@
+"""What a broken-off session lacks, and when it may not be gone on with."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mgpubench import __version__
+from mgpubench.config import Machine
+from mgpubench.errors import RequestRefused
+from mgpubench.plan import make_plan
+from mgpubench.records import StepRecord, run_id
+from mgpubench.request import Request
+from mgpubench.results import Session, open_session, reopen_session
+from mgpubench.resume import check_unchanged, load_session
+from tests.conftest import make_run_record
+
+MakeMachine = Callable[..., Machine]
+CONDITIONS: dict[str, Any] = {
+    "machine": {"torch_version": "2.14.1", "gpus": [{"uuid": "GPU-1"}]},
+    "environment": {"OMP_NUM_THREADS": "2"},
+    "dataset": None,
+    "model_facts": {"num_parameters": 7},
+}
+
+
+@pytest.fixture
+def request_of() -> Request:
+    return Request(gpus=(2,), modes=("dp", "ddp"), rounds=2, bucket_cap_mb=50.0, seed=3)
+
+
+@pytest.fixture
+def session(tmp_path: Path, machine: MakeMachine, request_of: Request) -> Session:
+    """A session of four runs, of which none has been made."""
+    plan = make_plan(request_of, machine(2))
+    document = {
+        "mgpubench_version": __version__,
+        "request": asdict(request_of),
+        "plan": [asdict(run) for run in plan.runs],
+        "notices": ["a notice"],
+        **CONDITIONS,
+    }
+    with open_session(tmp_path, document, datetime.now(UTC)) as session:
+        return session
+
+
+def append(session: Session, position: int, **changes: Any) -> None:
+    name = run_id(session.id, position)
+    step = StepRecord(
+        run_id=name, rank=0, step=1, phase="measured", step_time_s=1.0, data_wait_s=0.0, samples=8
+    )
+    record = make_run_record("dp", position=position, run_id=name, session_id=session.id, **changes)
+    session.append(record, [step])
+
+
+def test_request_and_plan_come_back_as_they_were(
+    session: Session, machine: MakeMachine, request_of: Request
+) -> None:
+    saved = load_session(session.folder)
+    assert saved.request == request_of
+    assert saved.plan.runs == make_plan(request_of, machine(2)).runs
+    assert saved.missing.runs == saved.plan.runs
+
+
+def test_what_is_missing_or_failed_is_made_again_in_the_old_order(session: Session) -> None:
+    append(session, 1)
+    append(session, 2, status="failed", throughput_samples_per_s=None)
+    append(session, 4)
+    saved = load_session(session.folder)
+    assert [run.position for run in saved.missing.runs] == [2, 3]
+    assert [record.position for record in saved.finished] == [1, 4]
+
+
+def test_a_line_that_cannot_be_used_is_told_and_its_run_made_again(session: Session) -> None:
+    append(session, 1)
+    append(session, 2)
+    path = session.folder / "runs.csv"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:2], lines[2].replace(",dp,", ",dp,9,")]) + "\n")
+    saved = load_session(session.folder)
+    assert [run.position for run in saved.missing.runs] == [2, 3, 4]
+    assert "line 3" in saved.warnings[0]
+
+
+@pytest.mark.parametrize("leftover", [None, ""])
+def test_a_session_that_was_killed_as_it_began_lacks_everything(
+    session: Session, leftover: str | None
+) -> None:
+    path = session.folder / "runs.csv"
+    path.unlink()
+    if leftover is not None:
+        path.write_text(leftover)
+    saved = load_session(session.folder)
+    assert len(saved.missing.runs) == 4
+    with reopen_session(session.folder, set()) as reopened:
+        append(reopened, 1)
+    assert len(load_session(session.folder).finished) == 1
+
+
+def test_half_a_line_and_steps_without_a_run_go(session: Session) -> None:
+    append(session, 1)
+    append(session, 2)
+    runs, steps = session.folder / "runs.csv", session.folder / "steps.csv"
+    whole = runs.read_text().splitlines(keepends=True)
+    runs.write_text("".join(whole[:2]) + whole[2][:30])
+    finished = {record.run_id for record in load_session(session.folder).finished}
+    with reopen_session(session.folder, finished):
+        assert runs.read_text() == "".join(whole[:2])
+        with steps.open(newline="") as file:
+            assert [row["run_id"] for row in csv.DictReader(file)] == [run_id(session.id, 1)]
+
+
+def test_two_processes_cannot_share_a_session(session: Session) -> None:
+    with (
+        reopen_session(session.folder, set()),
+        pytest.raises(RequestRefused, match="another mgpubench is at work"),
+    ):
+        reopen_session(session.folder, set())
+    with reopen_session(session.folder, set()):
+        pass
+
+
+def test_the_same_conditions_are_fine(session: Session) -> None:
+    check_unchanged(load_session(session.folder), CONDITIONS)
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "words"),
+    [
+        (
+            "machine",
+            {"torch_version": "2.6.0", "gpus": [{"uuid": "GPU-1"}]},
+            "machine.torch_version was '2.14.1' and is '2.6.0'",
+        ),
+        ("machine", {"torch_version": "2.14.1", "gpus": []}, "machine.gpus was [{"),
+        ("environment", {}, "environment.OMP_NUM_THREADS was '2' and is None"),
+        ("dataset", {"samples": 7}, "dataset was None and is {'samples': 7}"),
+        ("model_facts", {"num_parameters": 8}, "model_facts.num_parameters was 7 and is 8"),
+    ],
+)
+def test_what_has_changed_is_named(session: Session, part: str, value: object, words: str) -> None:
+    with pytest.raises(RequestRefused) as caught:
+        check_unchanged(load_session(session.folder), {**CONDITIONS, part: value})
+    assert words in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"mgpubench_version": "0.0.1"}, "mgpubench 0.0.1 made this session"),
+        ({"schema_version": 2}, "made this session"),
+        ({"plan": [{"round": 1}]}, "session.json is not as mgpubench writes it"),
+        ({"request": {"color": 1}}, "session.json is not as mgpubench writes it"),
+    ],
+)
+def test_a_session_of_another_kind_is_refused(
+    session: Session, change: dict[str, object], words: str
+) -> None:
+    path = session.folder / "session.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(RequestRefused, match=words):
+        load_session(session.folder)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", None])
+def test_what_is_no_session_is_refused_with_its_path(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "session.json").write_text(content)
+    with pytest.raises(RequestRefused, match=r"--resume .*session\.json"):
+        load_session(tmp_path)
