@@ -11,7 +11,13 @@ from dataclasses import dataclass
 
 from mgpubench.config import RunConfig
 from mgpubench.format import format_count, format_percent
-from mgpubench.metrics import data_wait_share, measured_steps, slowest_rank
+from mgpubench.metrics import (
+    data_wait_share,
+    image_paths,
+    measured_steps,
+    slowest_rank,
+    was_compiled,
+)
 from mgpubench.records import Figures, RankRecord
 
 CPU_SMOKE = "cpu-smoke"
@@ -58,7 +64,7 @@ def check_run(
         *_check_clocks(ranks),
         *_check_loss(ranks),
         *_check_images(ranks),
-        *_check_compiling(ranks),
+        *_check_compiling(config, ranks, figures),
         *_check_data_wait(config, figures),
         *_check_drift(measured_steps(deciding.step_times_s, config.steps), config),
     )
@@ -129,13 +135,13 @@ def _check_loss(ranks: Sequence[RankRecord]) -> Iterator[Finding]:
 
 
 def _check_images(ranks: Sequence[RankRecord]) -> Iterator[Finding]:
-    if bad := _paths(ranks, "bad"):
+    if bad := image_paths(ranks, "bad"):
         yield Finding(
             "bad-images",
             f"{format_count(len(bad), 'image')} could not be read, and others stood in: "
             f"{_some(bad)}",
         )
-    if huge := _paths(ranks, "huge"):
+    if huge := image_paths(ranks, "huge"):
         yield Finding(
             "huge-images",
             f"{format_count(len(huge), 'image')} of more than 89 million pixels, which take long "
@@ -143,30 +149,27 @@ def _check_images(ranks: Sequence[RankRecord]) -> Iterator[Finding]:
         )
 
 
-def _paths(ranks: Sequence[RankRecord], kind: str) -> list[str]:
-    return sorted({item.path for rank in ranks for item in rank.remarks if item.kind == kind})
-
-
 def _some(paths: Sequence[str]) -> str:
     more = f" and {len(paths) - MAX_PATHS} more" if len(paths) > MAX_PATHS else ""
     return ", ".join(paths[:MAX_PATHS]) + more
 
 
-def _check_compiling(ranks: Sequence[RankRecord]) -> Iterator[Finding]:
-    compilings = [rank.compiling for rank in ranks if rank.compiling]
-    if any(compiling.graphs == 0 for compiling in compilings):
+def _check_compiling(
+    config: RunConfig, ranks: Sequence[RankRecord], figures: Figures
+) -> Iterator[Finding]:
+    if config.compiled and not was_compiled(ranks):
         yield Finding(
             "not-compiled",
             "torch.compile compiled nothing, and the model ran as it is; is it switched off in the "
             "environment (TORCHDYNAMO_DISABLE, TORCH_COMPILE_DISABLE)?",
         )
-    if most := max((compiling.recompiles for compiling in compilings), default=0):
+    if figures.recompiles:
         yield Finding(
             "recompiled",
-            f"{format_count(most, 'piece')} of the model compiled again after the first pass: "
-            "that time may be in the window; more --warmup-steps may take it out",
+            f"{format_count(figures.recompiles, 'piece')} of the model compiled again after the "
+            "first pass: that time may be in the window; more --warmup-steps may take it out",
         )
-    if most := max((compiling.graph_breaks for compiling in compilings), default=0):
+    if most := max((rank.compiling.graph_breaks for rank in ranks if rank.compiling), default=0):
         yield Finding(
             "graph-breaks",
             f"{format_count(most, 'place')} at which the model leaves the compiled code",

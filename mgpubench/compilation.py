@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 
@@ -16,28 +17,49 @@ from mgpubench.records import Compiling
 from mgpubench.share import Share
 
 
+@dataclass(frozen=True, slots=True)
 class CompileWatch:
-    """Compiles a model by a first pass before the warm-up, and counts what is compiled later."""
+    """What the first pass came to, so that what is compiled later can be told from it."""
 
-    def __init__(
-        self, config: RunConfig, share: Share, forward_backward: Callable[[Batch], object]
-    ) -> None:
-        batch = _blank_batch(config, share)
-        began_s = time.perf_counter()
-        with _one_line_errors():
-            forward_backward(batch)
-        share.synchronize()
-        self._seconds = time.perf_counter() - began_s
-        self._graphs = _count("stats", "unique_graphs")
+    first_pass_s: float
+    graphs: int
 
     def finish(self) -> Compiling:
-        """What came of it, once the run is over."""
+        """All that torch.compile did, once the run is over."""
         return Compiling(
-            seconds=self._seconds,
-            graphs=self._graphs,
-            recompiles=_count("stats", "unique_graphs") - self._graphs,
-            graph_breaks=_count("graph_break"),
+            first_pass_s=self.first_pass_s,
+            graphs=self.graphs,
+            recompiles=_graphs() - self.graphs,
+            graph_breaks=sum(_counters()["graph_break"].values()),
         )
+
+
+def compile_apart(
+    config: RunConfig, share: Share, forward_backward: Callable[[Batch], object]
+) -> CompileWatch:
+    """Compile a model by a pass before the warm-up, and leave nothing behind that disturbs it.
+
+    Raises:
+        RunFailed: if torch.compile fails.
+    """
+    batch = _blank_batch(config, share)
+    began_s = time.perf_counter()
+    with _one_line_errors():
+        forward_backward(batch)
+    share.synchronize()
+    first_pass_s = time.perf_counter() - began_s
+    _end_compile_workers()
+    share.reset_peak_memory()  # trying kernels out takes memory that training does not
+    return CompileWatch(first_pass_s, _graphs())
+
+
+def _end_compile_workers() -> None:
+    """Inductor's pool of processes would still be loading torch while the run is measured."""
+    try:
+        from torch._inductor.async_compile import shutdown_compile_workers
+    except ImportError:  # there is no such pool in this torch
+        return
+    shutdown_compile_workers()
 
 
 def check_compiler(device_type: DeviceType) -> None:
@@ -87,9 +109,14 @@ def _one_line_errors() -> Iterator[None]:
         ) from error
 
 
-def _count(kind: str, name: str | None = None) -> int:
-    """One of torch's own counters of what it compiled in this process; or the sum of a kind."""
+def _graphs() -> int:
+    """Pieces of code that torch.compile has compiled in this process."""
+    graphs: int = _counters()["stats"]["unique_graphs"]
+    return graphs
+
+
+def _counters() -> Mapping[str, Mapping[str, int]]:
     # There is no public way to ask; the names have been the same since torch 2.0.
     from torch._dynamo.utils import counters
 
-    return counters[kind][name] if name else sum(counters[kind].values())
+    return counters

@@ -149,26 +149,28 @@ class FolderDataset(Dataset[Sample]):
         """A uint8 image of shape (3, size, size), its class number, and what was met on the way.
 
         Raises:
-            RuntimeError: if the file cannot be read as an image; names the file.
+            UnreadableImage: if the file, or with `skip_bad` every file, cannot be read as an image.
         """
+        # Here and not above: synthetic data need no torchvision.
+        from mgpubench.images import UnreadableImage
+
         bad: list[Remark] = []
         for place in range(index, index + len(self)):
             number = place % len(self)
             try:
                 image, remarks = self._read(number)
-            except RuntimeError:
+            except UnreadableImage:
                 if not self._skip_bad:
                     raise
                 bad.append(Remark("bad", self._path(number)))
             else:
                 return image, int(self._labels[number]), (*bad, *remarks)
-        raise RuntimeError(f"none of the {len(self)} images of the folder can be read")
+        raise UnreadableImage(f"none of the {len(self)} images of the folder can be read")
 
     def _path(self, index: int) -> str:
         return os.fsdecode(self._paths[int(self._ends[index]) : int(self._ends[index + 1])])
 
     def _read(self, index: int) -> tuple[Tensor, tuple[Remark, ...]]:
-        # Here and not above: synthetic data need no torchvision.
         from mgpubench.images import decode_rgb, is_huge, resize_and_crop
 
         path = self._path(index)

@@ -76,7 +76,9 @@ class SessionDisplay:
         self._steps_before += config.total_steps
         if error is None:
             rate = format_rate(record.throughput_samples_per_s)
-            compiled = f"compiled in {format_duration(record.compile_s)}, " * config.compiled
+            compiled = ""
+            if record.compile_s is not None:
+                compiled = f"compiled in {format_duration(record.compile_s)}, "
             self._line(f"{self._name(config)}: {compiled}{rate} samples/s {self._left(0)}")
         elif record.status == "failed":
             if self._verbose:

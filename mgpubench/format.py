@@ -55,7 +55,9 @@ def format_gibibytes(num_bytes: int | None) -> str:
 
 def format_size(num_bytes: int) -> str:
     """Bytes in the 1024-based MB and GB of df and docker: `64 MB`, `23.5 GB`."""
-    if num_bytes < 2**30:
+    if num_bytes < 2**20:
+        return f"{num_bytes} bytes"
+    if round(num_bytes / 2**20) < 1024:
         return f"{num_bytes / 2**20:.0f} MB"
     return f"{num_bytes / 2**30:.1f} GB"
 

@@ -68,18 +68,36 @@ def _own_cgroups(controller: str) -> list[Path]:
     return paths or [CGROUP]
 
 
-def cgroup_memory_limit(total_bytes: int) -> int | None:
-    """Bytes that the cgroups let this process have; None where that is no less than the machine."""
-    texts = [
-        read(file).strip()
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """What a cgroup lets its processes have."""
+
+    limit_bytes: int
+    free_bytes: int
+
+
+def cgroup_memory(total_bytes: int) -> MemoryLimit | None:
+    """The tightest limit on this process; None where none is below what the machine has."""
+    files = [
+        names
         for folder in _own_cgroups("memory")
-        for file in (
-            folder / "memory.max",
-            CGROUP / "memory" / folder.relative_to(CGROUP) / "memory.limit_in_bytes",
+        for names in (
+            (folder / "memory.max", folder / "memory.current"),
+            (_v1(folder) / "memory.limit_in_bytes", _v1(folder) / "memory.usage_in_bytes"),
         )
     ]
-    limits = [int(text) for text in texts if text.isdecimal()]
-    return min((limit for limit in limits if limit < total_bytes), default=None)
+    texts = [(read(limit).strip(), read(used).strip()) for limit, used in files]
+    limits = [
+        MemoryLimit(int(limit), max(0, int(limit) - int(used or 0)))
+        for limit, used in texts
+        if limit.isdecimal() and int(limit) < total_bytes
+    ]
+    return min(limits, key=lambda limit: limit.free_bytes, default=None)
+
+
+def _v1(folder: Path) -> Path:
+    """Where version 1 of cgroups has the memory's part of a folder."""
+    return CGROUP / "memory" / folder.relative_to(CGROUP)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,11 +36,15 @@ RESIZE_RATIO = 256 / 224
 """Shorter side before the crop to the side of the crop: the tutorial's 256 and 224."""
 
 
+class UnreadableImage(RuntimeError):
+    """A file that is no image, or cannot be decoded; the message names it."""
+
+
 def decode_rgb(path: str) -> Tensor:
     """An image file as uint8 RGB of shape (3, height, width).
 
     Raises:
-        RuntimeError: if it cannot be read; names the file.
+        UnreadableImage: if it cannot be read.
     """
     try:
         encoded = read_file(path)
@@ -79,7 +83,7 @@ def _check_header(path: str) -> None:
     """Let Pillow look at the size before anything is decoded.
 
     Raises:
-        RuntimeError: if it is no image, or a decompression bomb.
+        UnreadableImage: if it is no image, or a decompression bomb.
     """
     with _named(path), Image.open(path):
         pass
@@ -109,4 +113,4 @@ def _named(path: str) -> Iterator[None]:
     # Pillow's decoders raise OSError, ValueError, SyntaxError and more, by format.
     except Exception as error:
         reason = "it is not an image" if "cannot identify" in str(error) else str(error)
-        raise RuntimeError(f"cannot read image {plain(path)}: {plain(reason)}") from error
+        raise UnreadableImage(f"cannot read image {plain(path)}: {plain(reason)}") from error

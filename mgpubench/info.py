@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from mgpubench import __version__
-from mgpubench.doctor import Advice
 from mgpubench.format import format_count, format_size, plain
+from mgpubench.gpu_doctor import Advice
 from mgpubench.system import Survey, System
 
 UNLIMITED = "unlimited"
@@ -51,7 +51,7 @@ def _software(survey: Survey) -> Iterator[tuple[str, str]]:
         return
     parts = [
         machine.torch_version,
-        build.cuda_version and f"CUDA {build.cuda_version}",
+        machine.cuda_version and f"CUDA {machine.cuda_version}",
         build.cudnn_version and f"cuDNN {build.cudnn_version}",
         build.nccl_version and f"NCCL {build.nccl_version}",
     ]
@@ -74,8 +74,10 @@ def _gpus(survey: Survey) -> Iterator[tuple[str, str]]:
             f"{gpu.name}, {format_size(gpu.memory_bytes)}, compute capability {capability}",
         )
     if survey.machine.num_gpus > 1 and survey.build:
-        without = survey.build.without_peer_access
-        yield "peer access", f"missing for {len(without)} pairs" if without else "all to all"
+        without = len(survey.build.without_peer_access)
+        directions = survey.machine.num_gpus * (survey.machine.num_gpus - 1)
+        missing = f"missing in {without} of {directions} directions"
+        yield "peer access", missing if without else "all to all"
 
 
 def _hardware(survey: Survey) -> Iterator[tuple[str, str]]:

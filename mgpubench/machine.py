@@ -41,7 +41,6 @@ def describe_build() -> TorchBuild:
     return TorchBuild(
         git_version=torch.version.git_version,
         config=torch.__config__.show().strip(),
-        cuda_version=torch.version.cuda or "",
         cudnn_version=torch.backends.cudnn.version(),
         nccl_version=_nccl_version(),
         cuda_architectures=tuple(torch.cuda.get_arch_list()),

@@ -67,15 +67,28 @@ def skipped_images(config: RunConfig, ranks: Sequence[RankRecord]) -> int | None
     """Different images of the folder that could not be read, and for which others stood in."""
     if not config.uses_folder:
         return None
-    return len({remark.path for rank in ranks for remark in rank.remarks if remark.kind == "bad"})
+    return len(image_paths(ranks, "bad"))
+
+
+def image_paths(ranks: Sequence[RankRecord], kind: str) -> list[str]:
+    """The images about which the loaders made a remark of this kind, each once."""
+    return sorted({item.path for rank in ranks for item in rank.remarks if item.kind == kind})
 
 
 def compile_s(ranks: Sequence[RankRecord]) -> float | None:
-    """Seconds that the slowest rank needed for the pass in which it compiled; in no other figure.
+    """Seconds that the slowest rank needed for the pass in which it compiled; in no other time.
 
-    The ranks of one run share torch's cache of compiled code, and wait for each other in this pass.
+    None where nothing was compiled. Ranks and runs of a session share torch's cache of compiled
+    code, so that the first run that compiles takes longest.
     """
-    return max((rank.compiling.seconds for rank in ranks if rank.compiling), default=None)
+    if not was_compiled(ranks):
+        return None
+    return max(rank.compiling.first_pass_s for rank in ranks if rank.compiling)
+
+
+def was_compiled(ranks: Sequence[RankRecord]) -> bool:
+    """True if torch.compile compiled something in every rank; it may let a model run as it is."""
+    return all(rank.compiling is not None and rank.compiling.graphs > 0 for rank in ranks)
 
 
 def recompiles(ranks: Sequence[RankRecord]) -> int | None:

@@ -10,6 +10,7 @@ import importlib
 import os
 import sys
 import traceback
+from collections.abc import Callable
 
 from torch import nn
 
@@ -28,7 +29,7 @@ def make_module(name: str, num_classes: int) -> nn.Module:
         Exception: whatever a function of the user's own raises.
     """
     if is_own_model(name):
-        return _from_function(name)
+        return _call(find_function(name), name)
     build = {"tiny-cnn": _tiny_cnn, "mlp": _mlp}.get(name)
     return build(num_classes) if build else _from_torchvision(name, num_classes)
 
@@ -58,31 +59,40 @@ def _mlp(num_classes: int) -> nn.Module:
     )  # fmt: skip
 
 
-def _from_function(name: str) -> nn.Module:
-    """What the user's function returns; its module may lie in the current folder."""
+def find_function(name: str) -> Callable[[], object]:
+    """The function that a user named; its module may lie in the current folder.
+
+    Raises:
+        RequestRefused: if the module cannot be imported, or has no such function.
+    """
     module_name, _, function_name = name.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # first, as for `python -m`
     try:
         module = importlib.import_module(module_name)
-    # A module of the user's own may raise anything while it is imported.
-    except Exception as error:
+    # A module of the user's own may raise anything while it is imported, SystemExit included.
+    except BaseException as error:
         raise RequestRefused(
             f"--model {name}: {module_name} cannot be imported: {type(error).__name__}: {error}",
             "It is looked for in the current folder and in this Python's packages.",
             "".join(traceback.format_exception(error)),
         ) from error
-    function = getattr(module, function_name, None)
+    function: Callable[[], object] | None = getattr(module, function_name, None)
     if not callable(function):
         near = difflib.get_close_matches(function_name, dir(module), n=1)
         raise RequestRefused(
             f"--model {name}: {module_name} has no function {function_name}",
             f"Did you mean {module_name}:{near[0]}?" if near else f"It is {module.__file__}.",
         )
+    return function
+
+
+def _call(function: Callable[[], object], name: str) -> nn.Module:
     model = function()
     if not isinstance(model, nn.Module):
         raise RequestRefused(
-            f"--model {name} returns a {type(model).__name__}, and should return a torch.nn.Module"
+            f"--model {name} returns an object of type {type(model).__name__}",
+            "The function must return a torch.nn.Module.",
         )
     return model
 

@@ -10,11 +10,11 @@ import traceback
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from mgpubench.config import RunConfig, default_image_size
+from mgpubench.config import Precision, RunConfig, default_image_size
 from mgpubench.errors import RequestRefused
-from mgpubench.models import make_module
+from mgpubench.models import find_function, make_module
 from mgpubench.records import ModelFacts
 from mgpubench.trainable import TrainableModel
 
@@ -29,22 +29,26 @@ def inspect_model(configs: Sequence[RunConfig]) -> ModelFacts:
         RequestRefused: if there is no such model, or it cannot take the inputs of one of the runs.
     """
     first = configs[0]
+    if first.uses_own_model:
+        # Before anything is made on the meta device, where the module's own tensors would stay.
+        find_function(first.model)
     model = _make_on_meta(first)
-    inputs = {(config.batch_per_device, config.image_size): config for config in configs}
-    widths = [_try_input(model, config) for config in inputs.values()]
-    if first.uses_folder and min(widths) < first.num_classes:
+    num_classes = min(_try_input(model, config) for config in configs)
+    if first.uses_folder and num_classes < first.num_classes:
         raise RequestRefused(
-            f"--model {first.model} gives {min(widths)} logits, and the folder of --data has "
+            f"--model {first.model} gives {num_classes} logits, and the folder of --data has "
             f"{first.num_classes} classes",
             "Give a model with at least as many, or a folder with fewer classes.",
         )
     parameters = list(model.parameters())
     if not any(parameter.requires_grad for parameter in parameters):
-        raise RequestRefused(f"--model {first.model} has no parameters to train")
+        raise RequestRefused(
+            f"--model {first.model} has no parameters to train", "Is requires_grad off in all?"
+        )
     return ModelFacts(
         num_parameters=sum(p.numel() for p in parameters),
         parameter_bytes=sum(p.numel() * p.element_size() for p in parameters),
-        num_classes=min(widths),
+        num_classes=num_classes,
     )
 
 
@@ -54,8 +58,9 @@ def _make_on_meta(config: RunConfig) -> nn.Module:
             return make_module(config.model, config.num_classes)
     except RequestRefused:
         raise
-    # Some constructors look at numbers, which tensors on the meta device do not have.
-    except Exception:
+    # Some constructors look at numbers, which tensors on the meta device do not have; a function of
+    # the user's own may do anything, and is heard when it is called once more.
+    except BaseException:
         return _make_for_real(config).to("meta")
 
 
@@ -64,8 +69,8 @@ def _make_for_real(config: RunConfig) -> nn.Module:
         return make_module(config.model, config.num_classes)
     except RequestRefused:
         raise
-    # A function of the user's own may raise anything.
-    except Exception as error:
+    # A function of the user's own may raise anything, SystemExit included.
+    except BaseException as error:
         raise RequestRefused(
             f"--model {config.model} cannot be made: {_gist(error)}",
             "The function is called without arguments; --verbose shows its traceback.",
@@ -79,7 +84,7 @@ def _try_input(model: nn.Module, config: RunConfig) -> int:
     In training mode, in which it will run.
     """
     try:
-        return _forward(model, config, config.batch_per_device, torch.device("meta"))
+        return _forward(model, config, "fp32", config.batch_per_device, torch.device("meta"))
     # Models refuse a size in many ways: assertions, ValueError, RuntimeError of a layer.
     except Exception as error:
         if not config.uses_own_model:
@@ -90,27 +95,36 @@ def _try_input(model: nn.Module, config: RunConfig) -> int:
 def _try_for_real(config: RunConfig) -> int:
     """The same with real numbers and a few samples, for what the meta device cannot do."""
     batch = min(config.batch_per_device, REAL_BATCH)
-    device = torch.device("cuda", config.device_indices[0]) if config.device_indices else "cpu"
+    device = torch.device("cpu")
+    if config.device_indices:
+        device = torch.device("cuda", config.device_indices[0])
+        torch.cuda.set_device(device)
     model = _make_for_real(config).to(device)
     try:
-        return _forward(model, config, batch, torch.device(device))
-    except Exception as error:
+        return _forward(model, config, config.precision, batch, device)
+    # SystemExit included: it is somebody else's code.
+    except BaseException as error:
         raise _refusal(config, batch, error) from error
 
 
-def _forward(model: nn.Module, config: RunConfig, batch: int, device: torch.device) -> int:
+def _forward(
+    model: nn.Module, config: RunConfig, precision: Precision, batch: int, device: torch.device
+) -> int:
+    """The number of classes that all logits of one forward pass have at least."""
     size = config.image_size
     images = torch.zeros(batch, 3, size, size, dtype=torch.uint8, device=device)
-    logits: Tensor = TrainableModel(model, "fp32").train()(images)[0]
-    if logits.dim() != 2 or len(logits) != batch:
-        raise ValueError(
-            f"it returns the shape {tuple(logits.shape)}, and should return logits of shape "
-            f"({batch}, classes)"
-        )
-    return logits.shape[1]
+    trainable = TrainableModel(model, precision, channels_last=config.channels_last)
+    outputs = trainable.train()(images)
+    for output in outputs:
+        if output.dim() != 2 or len(output) != batch:
+            raise ValueError(
+                f"it returns the shape {tuple(output.shape)}, and should return logits of shape "
+                f"({batch}, classes)"
+            )
+    return min(int(output.shape[1]) for output in outputs)
 
 
-def _refusal(config: RunConfig, batch: int, error: Exception) -> RequestRefused:
+def _refusal(config: RunConfig, batch: int, error: BaseException) -> RequestRefused:
     own = default_image_size(config.model)
     hint = f"Its own image size is {own} (--image-size {own})"
     if config.uses_own_model:
@@ -123,7 +137,7 @@ def _refusal(config: RunConfig, batch: int, error: Exception) -> RequestRefused:
     )
 
 
-def _gist(error: Exception) -> str:
+def _gist(error: BaseException) -> str:
     """The first line of an error; its type where the line alone says little."""
     line = str(error).partition("\n")[0].rstrip(".")
     if isinstance(error, RuntimeError | ValueError | AssertionError) and line:

@@ -15,7 +15,7 @@ from mgpubench.config import Machine, RunConfig
 from mgpubench.errors import BenchError, Interrupted
 from mgpubench.imagefolder import ImageListing
 from mgpubench.launch.supervisor import Supervisor
-from mgpubench.metrics import summarize
+from mgpubench.metrics import summarize, was_compiled
 from mgpubench.plan import Plan
 from mgpubench.records import (
     SCHEMA_VERSION,
@@ -109,7 +109,7 @@ class Recorder:
         figures = summarize(config, ranks)
         findings = check_run(config, ranks, figures)
         codes = ";".join(finding.code for finding in findings)
-        identity |= {"compiled": _really_compiled(config, ranks)}
+        identity |= {"compiled": was_compiled(ranks)}
         record = RunRecord(**identity, status="ok", findings=codes, **asdict(figures))
         self._session.append(record, _step_records(record.run_id, config, ranks))
         self.records.append(record)
@@ -159,11 +159,6 @@ _COPIED_FROM_CONFIG = (
     "backend", "model", "image_size", "precision", "channels_last", "compiled", "scaling",
     "batch_per_device", "workers_per_device", "threads_per_rank", "warmup_steps", "steps", "seed",
 )  # fmt: skip
-
-
-def _really_compiled(config: RunConfig, ranks: Sequence[RankRecord]) -> bool:
-    """Asked for, and done: torch.compile may let a model run as it is."""
-    return config.compiled and all(rank.compiling and rank.compiling.graphs for rank in ranks)
 
 
 def _step_records(

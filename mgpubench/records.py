@@ -14,7 +14,7 @@ Status = Literal["ok", "failed", "interrupted"]
 class Compiling:
     """What torch.compile did in one process."""
 
-    seconds: float
+    first_pass_s: float
     """Of the first forward and backward pass, in which it compiles."""
     graphs: int
     """Pieces of the model that were compiled in that pass; 0: it ran uncompiled."""
@@ -84,8 +84,10 @@ class Figures:
     peak_memory_bytes: str = ""
     """One value a device, joined by `;`."""
     skipped_images: int | None = None
+    """Met in this run; None where the data are synthetic."""
     compile_s: float | None = None
     recompiles: int | None = None
+    """None, both, where nothing was compiled."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -170,7 +170,11 @@ def _preflight(supervisor: Supervisor, plan: Plan, listing: ImageListing | None)
         listing.save_samples(listing_file(supervisor))
         supervisor.call("mgpubench.data:check_decoder")
     inputs = {(config.batch_per_device, config.image_size): config for config in plan.runs}
-    facts: ModelFacts = supervisor.call("mgpubench.preflight:inspect_model", list(inputs.values()))
+    facts: ModelFacts = supervisor.call(
+        "mgpubench.preflight:inspect_model",
+        list(inputs.values()),
+        hide_gpus=plan.runs[0].device_type == "cpu",
+    )
     if plan.runs[0].compiled:
         supervisor.call("mgpubench.compilation:check_compiler", plan.runs[0].device_type)
     return facts

@@ -36,6 +36,11 @@ class Share:
         """Most memory that torch ever allocated on each device; empty on a CPU."""
         return [torch.cuda.max_memory_allocated(gpu) for gpu in self._gpus]
 
+    def reset_peak_memory(self) -> None:
+        """Begin the count of `peak_memory_bytes` anew."""
+        for gpu in self._gpus:
+            torch.cuda.reset_peak_memory_stats(gpu)
+
     @property
     def _gpus(self) -> list[torch.device]:
         """Each GPU once, also where replicas share it."""

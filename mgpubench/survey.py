@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from mgpubench import host
-from mgpubench.errors import TorchUnavailable
+from mgpubench.errors import BenchError, Interrupted
 from mgpubench.launch.signals import StopSignal
-from mgpubench.launch.supervisor import open_supervisor
+from mgpubench.launch.supervisor import Supervisor, open_supervisor
 from mgpubench.system import Survey, describe_system
+
+
+def _ask(supervisor: Supervisor, target: str) -> tuple[Any, str]:
+    """The answer of a function, or why there is none: a broken torch is what people look for."""
+    try:
+        return supervisor.call(target), ""
+    except Interrupted:
+        raise
+    except BenchError as error:
+        return None, error.message
 
 
 def take_survey(stop: StopSignal) -> Survey:
@@ -17,18 +28,13 @@ def take_survey(stop: StopSignal) -> Survey:
     Raises:
         BenchError: Interrupted after a signal. A torch that cannot be imported is a finding.
     """
-    machine = build = None
-    torch_error = ""
     with open_supervisor(stop, "torch") as supervisor:
-        try:
-            machine = supervisor.call("mgpubench.machine:describe")
-            build = supervisor.call("mgpubench.machine:describe_build")
-        except TorchUnavailable as error:
-            torch_error = error.message
+        machine, torch_error = _ask(supervisor, "mgpubench.machine:describe")
+        build, build_error = _ask(supervisor, "mgpubench.machine:describe_build")
     return Survey(
         system=describe_system(),
         machine=machine,
         build=build,
-        torch_error=torch_error,
+        torch_error=torch_error or build_error,
         environment=host.recorded_environment(os.environ),
     )

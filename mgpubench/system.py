@@ -1,4 +1,4 @@
-"""What this computer has, and what was installed on it: facts that need neither torch nor root.
+"""What this computer has, and what was installed on it; asked without root.
 
 Only what changes how fast training is, and no name of a host, a user or a path. Unknown is empty
 or None.
@@ -10,8 +10,11 @@ import csv
 import io
 import os
 import platform
+import re
 import resource
 import shutil
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -26,10 +29,16 @@ PACKAGES = ("torch", "torchvision", "triton", "numpy", "pillow", "pillow-simd", 
 GPU_STATE = (
     *("index", "uuid", "name", "driver_version", "memory.total", "memory.used", "pstate"),
     *("temperature.gpu", "power.draw", "power.limit", "power.default_limit", "clocks.sm"),
-    *("clocks.max.sm", "clocks_throttle_reasons.active", "persistence_mode", "ecc.mode.current"),
-    *("mig.mode.current", "pcie.link.gen.max", "pcie.link.width.current", "pcie.link.width.max"),
+    *("clocks.max.sm", "persistence_mode", "ecc.mode.current"),
+    *("pcie.link.gen.max", "pcie.link.width.current", "pcie.link.width.max"),
+    *("mig.mode.current", "clocks_throttle_reasons.active"),
 )
 """Properties that nvidia-smi is asked for, in its own words."""
+
+NEVER_RENAMED = len(GPU_STATE) - 2
+"""So many of them are known to every driver of the last years."""
+
+_UNKNOWN = re.compile(r"\[|N/A|Not Supported|Unknown", re.IGNORECASE)
 
 CPUS = Path("/sys/devices/system/cpu")
 NODES = Path("/sys/devices/system/node")
@@ -63,6 +72,7 @@ class System:
     load_average_1min: float | None
     memory_bytes: int
     memory_available_bytes: int
+    """The cgroup's limit and use count."""
     memory_limit_bytes: int | None
     """Of the cgroup; None where there is none."""
     shared_memory: host.SharedMemory | None
@@ -88,7 +98,6 @@ class TorchBuild:
     git_version: str
     config: str
     """`torch.__config__.show()`."""
-    cuda_version: str
     cudnn_version: int | None
     nccl_version: str
     cuda_architectures: tuple[str, ...]
@@ -113,6 +122,7 @@ class Survey:
 def describe_system() -> System:
     """Ask the kernel, the package metadata and nvidia-smi."""
     memory = psutil.virtual_memory()
+    limit = host.cgroup_memory(memory.total)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return System(
         os=platform.platform(),
@@ -126,8 +136,8 @@ def describe_system() -> System:
         is_virtual=_is_virtual(),
         load_average_1min=os.getloadavg()[0],
         memory_bytes=memory.total,
-        memory_available_bytes=memory.available,
-        memory_limit_bytes=host.cgroup_memory_limit(memory.total),
+        memory_available_bytes=min(memory.available, limit.free_bytes if limit else sys.maxsize),
+        memory_limit_bytes=limit.limit_bytes if limit else None,
         shared_memory=host.shared_memory(),
         open_files_soft=None if soft == resource.RLIM_INFINITY else soft,
         open_files_hard=None if hard == resource.RLIM_INFINITY else hard,
@@ -135,7 +145,7 @@ def describe_system() -> System:
         interfaces=_interfaces(),
         packages={name: installed for name in PACKAGES if (installed := _version(name))},
         gpu_state=_gpu_state(),
-        gpu_topology=host.ask_nvidia_smi("topo", "-m").strip(),
+        gpu_topology=_topology(),
         gpu_processes=tuple(
             host.ask_nvidia_smi("--query-compute-apps=gpu_uuid", "--format=csv,noheader").split()
         ),
@@ -143,27 +153,34 @@ def describe_system() -> System:
 
 
 def _gpu_state() -> tuple[dict[str, str], ...]:
-    query = f"--query-gpu={','.join(GPU_STATE)}"
-    return parse_gpu_state(host.ask_nvidia_smi(query, "--format=csv,noheader"))
+    # One property that a driver does not know makes nvidia-smi refuse them all.
+    for names in (GPU_STATE, GPU_STATE[:NEVER_RENAMED]):
+        query = f"--query-gpu={','.join(names)}"
+        if found := parse_gpu_state(host.ask_nvidia_smi(query, "--format=csv,noheader"), names):
+            return found
+    return ()
 
 
-def parse_gpu_state(answer: str) -> tuple[dict[str, str], ...]:
-    """The lines of nvidia-smi's CSV, with `[N/A]` and the like left out."""
+def parse_gpu_state(answer: str, names: Sequence[str]) -> tuple[dict[str, str], ...]:
+    """The lines of nvidia-smi's CSV; `[N/A]`, `Not Supported` and the like are left out."""
     lines = csv.reader(io.StringIO(answer), skipinitialspace=True)
     return tuple(
-        {
-            name: value
-            for name, value in zip(GPU_STATE, line, strict=True)
-            if not value.startswith("[")
-        }
+        {name: value for name, value in zip(names, line, strict=True) if not _UNKNOWN.match(value)}
         for line in lines
-        if len(line) == len(GPU_STATE)
+        if len(line) == len(names)
     )
 
 
+def _topology() -> str:
+    """`nvidia-smi topo -m` without its underlines, and with spaces for its tabs."""
+    answer = re.sub("\x1b\\[[0-9;]*m", "", host.ask_nvidia_smi("topo", "-m"))
+    return answer.expandtabs(8).strip("\n")
+
+
 def _is_virtual() -> bool | None:
-    flags = host.read(Path("/proc/cpuinfo"))
-    return " hypervisor" in flags if flags else None
+    """Intel and AMD tell a guest that it is one; others do not."""
+    about = host.read(Path("/proc/cpuinfo"))
+    return " hypervisor" in about if re.search("^flags", about, re.MULTILINE) else None
 
 
 def _cxx_compiler() -> str:

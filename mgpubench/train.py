@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from mgpubench.compilation import CompileWatch
+from mgpubench.compilation import compile_apart
 from mgpubench.config import RunConfig
 from mgpubench.data import Batch, Feed
 from mgpubench.metrics import measured_steps
@@ -153,7 +153,7 @@ def measure(
     """Train a model, however it is wrapped, and report what this process saw."""
     share = seat.share
     step = TrainStep(model, share.device)
-    watch = CompileWatch(config, share, step.forward_backward) if config.compiled else None
+    watch = compile_apart(config, share, step.forward_backward) if config.compiled else None
     job = Job(
         step=step,
         batches=feed.batches,

@@ -48,7 +48,10 @@ SMOKE_HELP = (
 )
 SKIP_BAD_HELP = "Let another image stand in for one that cannot be read, and count it."
 COMPILE_HELP = "Compile the model with torch.compile before the warm-up; not for dp."
-CHANNELS_LAST_HELP = "Images and weights in the memory format N, H, W, C, in every mode."
+CHANNELS_LAST_HELP = (
+    "Images and weights in the memory format N, H, W, C (DataParallel may not keep it in its "
+    "replicas)."
+)
 CUDNN_BENCHMARK_HELP = "Let cuDNN choose its algorithms by trial in the warm-up, in every process."
 BACKEND_HELP = "DDP: backend of the process group.  [default: nccl on GPUs, gloo elsewhere]"
 BUCKET_CAP_HELP = "DDP: size of all buckets.  [default: torch's, 25 with a first one of 1]"

@@ -26,9 +26,18 @@ _UNUSED_PARAMETERS = "Expected to have finished reduction in the prior iteration
 """How DistributedDataParallel says, in the second step, that a parameter got no gradient."""
 
 _SHARED_MEMORY = re.compile(
-    r"shared memory|SemLock.*(Read-only file system|No space left)", re.DOTALL
+    r"shared memory\(shm\).*No space left|shared memory object.*(No space left|Read-only)"
+    r"|out of shared memory|shared memory segment /dev/shm"
 )
-"""What torch and multiprocessing say when /dev/shm is full or may not be written."""
+"""What torch, its loaders and NCCL say when /dev/shm is full or may not be written.
+
+Triton speaks of the shared memory of a GPU: that is another matter.
+"""
+
+_SEMAPHORE = re.compile(r"Read-only file system|No space left on device")
+"""What multiprocessing says of the same, as it makes its semaphores there (SemLock)."""
+
+_TOO_MANY_FILES = re.compile(r"Too many open files|received 0 items of ancdata")
 
 SHARED_MEMORY_HINT = (
     "Use --workers-per-gpu 0, or more shared memory: docker run --shm-size=8g, or --ipc=host."
@@ -111,10 +120,12 @@ def _silent(an_exit: Exit, label: str) -> RunFailed:
 def _raised(an_exit: Exit, failure: Failure, label: str) -> BenchError:
     if failure.refusal is not None:
         return failure.refusal
-    if _SHARED_MEMORY.search(failure.message + failure.details):
+    if _lacks_shared_memory(failure):
         return _no_shared_memory(an_exit, failure, label)
     message = _last_line(failure.message)
     hint = "Run again with --verbose for the traceback."
+    if _TOO_MANY_FILES.search(failure.message):
+        hint = "Raise the limit (ulimit -n 65536), or use fewer --workers-per-gpu."
     if _OUT_OF_MEMORY.search(failure.message) or failure.error_type == "OutOfMemoryError":
         message = f"out of memory: {message}"
         hint = "Use a smaller --batch-per-gpu or --image-size."
@@ -124,18 +135,21 @@ def _raised(an_exit: Exit, failure: Failure, label: str) -> BenchError:
     return RunFailed(f"{label}: rank {an_exit.rank}: {error}", hint, failure.details)
 
 
+def _lacks_shared_memory(failure: Failure) -> bool:
+    made_semaphores = "SemLock" in failure.details and _SEMAPHORE.search(failure.message)
+    return bool(_SHARED_MEMORY.search(failure.message) or made_semaphores)
+
+
 def _no_shared_memory(an_exit: Exit, failure: Failure, label: str) -> RunFailed:
     found = host.shared_memory()
-    what = "is missing"
-    if found is not None:
-        what = (
-            f"({format_size(found.size_bytes)}) is too small"
-            if found.is_writable
-            else ("cannot be written")
-        )
+    if found is None:
+        what = "is missing"
+    elif found.is_writable:
+        what = f"({format_size(found.size_bytes)}) is too small"
+    else:
+        what = "cannot be written"
     return RunFailed(
-        f"{label}: rank {an_exit.rank}: /dev/shm {what} for the loader workers: "
-        f"{_last_line(failure.message)}",
+        f"{label}: rank {an_exit.rank}: /dev/shm {what}: {_last_line(failure.message)}",
         SHARED_MEMORY_HINT,
         failure.details,
     )

@@ -101,14 +101,14 @@ class Supervisor:
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(list(PRELOAD[needs]))
 
-    def call(self, target: str, *args: object) -> Any:
+    def call(self, target: str, *args: object, hide_gpus: bool = False) -> Any:
         """What a function (`module:function`) returns, called in a process that then ends.
 
         Raises:
             BenchError: what the function raised, or how its process ended.
         """
         folder = self._new_folder()
-        task = Task(target, args, 0, folder, self._lock, hide_gpus=False)
+        task = Task(target, args, 0, folder, self._lock, hide_gpus=hide_gpus)
 
         def watch(elapsed_s: float) -> None:
             if elapsed_s > SHORT_TASK_TIMEOUT_S:

@@ -149,8 +149,8 @@ def own_mounts() -> None:
 @pytest.mark.parametrize(
     ("mount", "words"),
     [
-        ("size=2m", "/dev/shm (2 MB) is too small for the loader workers"),
-        ("ro", "/dev/shm cannot be written for the loader workers"),
+        ("size=2m", "/dev/shm (2 MB) is too small"),
+        ("ro", "/dev/shm cannot be written"),
     ],
 )
 def test_a_small_or_read_only_dev_shm_is_named(

@@ -61,6 +61,27 @@ def an_image():
     return Returns(lambda images: images)
 
 
+def more_outputs():
+    return Returns(lambda images: (images.flatten(1), images.flatten(1)[:, :2], None))
+
+
+RATES = [rate.item() for rate in torch.linspace(0, 0.1, 4)]
+SCALE = torch.tensor(2.0)
+
+
+class UsesTheModulesTensor(LooksAtNumbers):
+    def forward(self, images):
+        return super().forward(images * SCALE)
+
+
+def uses_the_modules_tensor():
+    return UsesTheModulesTensor()
+
+
+def exits():
+    raise SystemExit(3)
+
+
 def frozen():
     return plain().requires_grad_(False)
 
@@ -102,9 +123,9 @@ def inspect(function: str, **changes: Any) -> ModelFacts:
     return inspect_model([make_cpu_config(model=f"zoo.nets:{function}", image_size=16, **changes)])
 
 
-@pytest.mark.parametrize("function", ["plain", "looks_at_numbers"])
+@pytest.mark.parametrize("function", ["plain", "looks_at_numbers", "uses_the_modules_tensor"])
 def test_a_model_of_the_users_own_decides_its_number_of_classes(function: str) -> None:
-    """The second one cannot be made or run on the meta device, and is tried for real."""
+    """The others cannot be made or run on the meta device, and are tried for real."""
     facts = inspect(function)
     assert facts == ModelFacts(num_parameters=48 * 7 + 7, parameter_bytes=4 * 343, num_classes=7)
 
@@ -118,7 +139,8 @@ def test_a_model_of_the_users_own_decides_its_number_of_classes(function: str) -
         ("frozen", "has no parameters to train"),
         ("wrong_size", "cannot be trained on 2 x 3 x 16 x 16 per device: mat1 and mat2"),
         ("raises", "cannot be made: KeyError: 'weights'"),
-        ("no_model", "returns a int, and should return a torch.nn.Module"),
+        ("exits", "cannot be made: SystemExit: 3"),
+        ("no_model", "returns an object of type int"),
         ("needs_arguments", "missing 1 required positional argument: 'width'"),
         ("a_number", "zoo.nets has no function a_number"),
         ("plane", "zoo.nets has no function plane"),
@@ -155,3 +177,8 @@ def test_a_folder_with_more_classes_than_logits_is_refused() -> None:
     with pytest.raises(RequestRefused, match="gives 7 logits, and the folder of --data has 8"):
         inspect("plain", data="photos", num_classes=8)
     assert inspect("plain", data="photos", num_classes=7).num_classes == 7
+
+
+def test_of_several_outputs_the_narrowest_decides() -> None:
+    """Auxiliary logits are in the loss: a label beyond them would be an error on the device."""
+    assert inspect("more_outputs").num_classes == 2

@@ -137,20 +137,44 @@ def test_a_bus_error_points_to_shared_memory() -> None:
     assert "/dev/shm may be full" in error.hint
 
 
+def failed(message: str, details: str = "") -> BenchError:
+    failure = Failure(1.0, "OSError", message, details, None)
+    return cause(Exit(rank=0, pid=100, exit_code=1, failure=failure, log=""))
+
+
 @pytest.mark.parametrize(
     ("message", "details"),
     [
-        ("unable to allocate shared memory(shm) for file </torch_1>: (28)", ""),
-        ("[Errno 30] Read-only file system", "in SemLock.__init__\nOSError: Read-only file system"),
+        ("unable to allocate shared memory(shm) for file </t>: No space left on device (28)", ""),
+        (
+            "unable to open shared memory object </t>: No space left on device (28)",
+            "",
+        ),
+        ("DataLoader worker (pid 7) is killed: workers are out of shared memory.", ""),
+        ("Error while creating shared memory segment /dev/shm/nccl-8X (size 9637888)", ""),
+        ("[Errno 30] Read-only file system", "in SemLock.__init__"),
     ],
 )
 def test_trouble_with_shared_memory_names_it_and_the_ways_out(message: str, details: str) -> None:
     """C12."""
-    failure = Failure(1.0, "OSError", message, details, None)
-    error = cause(Exit(rank=0, pid=100, exit_code=1, failure=failure, log=""))
+    error = failed(message, details)
     assert error.message.startswith("ddp x4: rank 0: /dev/shm (")
     assert "--workers-per-gpu 0" in error.hint
     assert "--shm-size" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("out of resource: shared memory, Required: 147456, Hardware limit: 101376", "--verbose"),
+        ("unable to open shared memory object </t>: Too many open files (24)", "ulimit -n"),
+        ("[Errno 28] No space left on device", "--verbose"),
+    ],
+)
+def test_what_only_sounds_like_it_is_something_else(message: str, words: str) -> None:
+    error = failed(message)
+    assert "/dev/shm" not in error.message
+    assert words in error.hint
 
 
 def test_a_parameter_without_gradient_is_told_with_the_option_that_helps() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from mgpubench.config import Machine
-from mgpubench.doctor import LOADER_BYTES_PER_GPU, Advice, examine
+from mgpubench.doctor import LOADER_BYTES_PER_GPU, examine
+from mgpubench.gpu_doctor import Advice
 from mgpubench.host import SharedMemory
 from mgpubench.system import Interface, Survey, System, TorchBuild
 
@@ -45,10 +46,9 @@ SYSTEM = System(
 BUILD = TorchBuild(
     git_version="abc",
     config="PyTorch built with",
-    cuda_version="13.0",
     cudnn_version=92400,
     nccl_version="2.30.7",
-    cuda_architectures=("sm_75", "sm_80", "compute_120"),
+    cuda_architectures=("sm_75", "sm_80", "sm_100a", "compute_120"),
     backends=("gloo", "nccl"),
     without_peer_access=(),
 )
@@ -94,7 +94,6 @@ AT_THE_LIMIT: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"load_average_1min": None}, {"load_average_1min": 9.0}, "busy"),
     ({"governor": ""}, {"governor": "powersave"}, "governor"),
     ({"memory_available_bytes": 4 * GB}, {"memory_available_bytes": 4 * GB - 1}, "little-memory"),
-    ({"memory_limit_bytes": 4 * GB}, {"memory_limit_bytes": 2 * GB}, "little-memory"),
     ({"open_files_soft": 1024}, {"open_files_soft": 1023}, "few-files"),
     ({"open_files_soft": None}, {"open_files_soft": 256}, "few-files"),
     ({"cxx_compiler": "clang++"}, {"cxx_compiler": ""}, "no-compiler"),
@@ -109,7 +108,7 @@ AT_THE_LIMIT: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         "small-shm",
     ),
     ({}, {"packages": {}}, "no-torchvision"),
-    ({}, {"gpu_processes": ("GPU-1",)}, "busy-gpu"),
+    ({}, {"gpu_state": (STATE,), "gpu_processes": ("GPU-1",)}, "busy-gpu"),
     *(
         ({}, {"gpu_state": ({**STATE, name: value},)}, code)
         for name, value, code in (
@@ -156,46 +155,65 @@ def test_gpus_of_different_models_are_named(survey: Survey, machine: MakeMachine
 
 @pytest.mark.parametrize(
     ("capability", "is_built"),
-    [((7, 5), True), ((8, 9), True), ((7, 0), False), ((9, 0), False), ((12, 1), True)],
+    [
+        *[((7, 5), True), ((8, 9), True), ((7, 0), False), ((9, 0), False), ((12, 1), True)],
+        *[((10, 0), True), ((10, 3), False)],
+    ],
 )
 def test_a_gpu_that_torch_is_not_built_for_is_named(
     survey: Survey, machine: MakeMachine, capability: tuple[int, int], is_built: bool
 ) -> None:
-    """sm_75 serves 7.5 and up within 7, sm_80 all of 8, and PTX all that is newer."""
+    """sm_75 serves 7.5 and up within 7, sm_80 all of 8, sm_100a 10.0 only; PTX what is newer."""
     codes = {a.code for a in examine(replace(survey, machine=machine(2, capability)))}
     assert codes == (set() if is_built else {"old-build"})
 
 
 def test_missing_peer_access_names_a_pair(survey: Survey) -> None:
     advice = the_only(with_build(survey, without_peer_access=((0, 1), (1, 0))))
-    assert "GPU 0 cannot reach the memory of GPU 1 (2 such pairs)" in advice.message
+    assert "GPU 0 cannot reach the memory of GPU 1 (so for 2 of 2 directions)" in advice.message
 
 
 def test_missing_nccl_is_told(survey: Survey) -> None:
     assert the_only(with_build(survey, backends=("gloo",))).code == "no-nccl"
 
 
+TOO_OLD = "The NVIDIA driver on your system is too old"
+
+
 @pytest.mark.parametrize(
-    ("machine_changes", "build_changes", "remedy"),
+    ("changes", "remedy"),
     [
-        ({}, {"cuda_version": ""}, "built without CUDA"),
-        ({"cuda_visible_devices": "7"}, {}, "CUDA_VISIBLE_DEVICES=7 may hide"),
-        ({"driver_version": "450.80"}, {}, "The driver is 450.80: update it"),
-        ({}, {}, "Install NVIDIA's driver"),
+        ({"cuda_version": ""}, "built without CUDA"),
+        ({"cuda_visible_devices": "7"}, "CUDA_VISIBLE_DEVICES=7 may hide"),
+        ({"driver_version": "450.80", "cuda_reason": TOO_OLD}, "The driver is 450.80: update it"),
+        ({"driver_version": "450.80"}, "nvidia-smi and dmesg may say more"),
+        ({}, "Install NVIDIA's driver"),
     ],
 )
 def test_the_remedy_for_no_gpu_knows_the_reason(
-    survey: Survey,
-    machine: MakeMachine,
-    machine_changes: dict[str, Any],
-    build_changes: dict[str, Any],
-    remedy: str,
+    survey: Survey, machine: MakeMachine, changes: dict[str, str], remedy: str
 ) -> None:
-    found = with_build(survey, **build_changes)
-    advice = the_only(replace(found, machine=machine(0, **machine_changes)))
+    found = machine(0, **{"cuda_version": "13.0", **changes})
+    advice = the_only(replace(survey, machine=found))
     assert advice.code == "no-gpu"
-    assert "Found no NVIDIA driver" in advice.message
+    assert found.cuda_reason in advice.message
     assert remedy in advice.remedy
+
+
+@pytest.mark.parametrize("name", [name for name in STATE if name not in ("index", "uuid")])
+@pytest.mark.parametrize("value", [None, "", "unknown words"])
+def test_what_nvidia_smi_does_not_know_gets_no_advice(
+    survey: Survey, name: str, value: str | None
+) -> None:
+    state = {key: text for key, text in STATE.items() if key != name}
+    if value is not None:
+        state[name] = value
+    assert examine(with_system(survey, gpu_state=(state,))) == []
+
+
+def test_gpus_that_are_hidden_are_somebody_elses(survey: Survey) -> None:
+    state = {**STATE, "uuid": "GPU-7", "power.limit": "100.00 W"}
+    assert examine(with_system(survey, gpu_state=(state,), gpu_processes=("GPU-7",))) == []
 
 
 def test_a_torch_that_cannot_be_imported_is_the_first_advice(survey: Survey) -> None:

@@ -38,6 +38,7 @@ FLOORS = {
     # One light package each.
     "mgpubench.system": 2,
     "mgpubench.doctor": 2,
+    "mgpubench.gpu_doctor": 2,
     "mgpubench.info": 2,
     "mgpubench.compare": 2,
     "mgpubench.wording": 2,

@@ -199,7 +199,7 @@ def test_compile_time_is_the_slowest_ranks_and_in_no_other_figure(
         rank_record(
             [0.1],
             rank=rank,
-            compiling=Compiling(seconds=seconds, graphs=1, recompiles=again, graph_breaks=0),
+            compiling=Compiling(first_pass_s=seconds, graphs=1, recompiles=again, graph_breaks=0),
         )
         for rank, seconds, again in ((0, 18.5, 0), (1, 19.25, 2))
     ]

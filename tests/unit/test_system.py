@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import socket
 import stat
@@ -25,34 +26,43 @@ def test_this_computer_is_described() -> None:
     assert any(interface.name == "lo" for interface in system.interfaces)
 
 
-def test_no_name_of_a_host_or_user_is_described() -> None:
+def test_no_name_of_a_host_or_user_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "secret-host")
+    monkeypatch.setattr(platform, "node", lambda: "secret-host")
+    monkeypatch.setenv("HOME", "/home-of-somebody")
+    monkeypatch.setenv("USER", "somebody")
     text = json.dumps(asdict(describe_system()))
-    assert socket.gethostname() not in text
-    assert str(Path.home()) not in text
+    assert not [word for word in ("secret-host", "somebody") if word in text]
+
+
+H200 = (
+    "0, GPU-5a1c9d7e-0000-1111-2222-333344445555, NVIDIA H200, 570.86.15, 143771 MiB, 0 MiB, P0, "
+    "31, 76.61 W, 700.00 W, 700.00 W, 345 MHz, 1980 MHz, Enabled, Enabled, 5, 16, 16, [N/A], "
+    "0x0000000000000001\n"
+)
 
 
 def test_the_state_of_gpus_leaves_unknown_values_out() -> None:
-    values = [f"v{number}" for number in range(len(GPU_STATE))]
-    values[2] = "[N/A]"
-    (state,) = parse_gpu_state(", ".join(values) + "\n")
-    assert "name" not in state
-    assert state == {
-        name: value for name, value in zip(GPU_STATE, values, strict=True) if name != "name"
-    }
-    assert parse_gpu_state("") == parse_gpu_state("NVIDIA-SMI has failed\n") == ()
+    (state,) = parse_gpu_state(H200, GPU_STATE)
+    assert set(GPU_STATE) - set(state) == {"mig.mode.current"}
+    assert state["name"] == "NVIDIA H200"
+    assert state["power.limit"] == "700.00 W"
+    assert state["clocks_throttle_reasons.active"] == "0x0000000000000001"
+    assert parse_gpu_state("", GPU_STATE) == ()
+    assert parse_gpu_state("NVIDIA-SMI has failed\n", GPU_STATE) == ()
 
 
 @pytest.fixture
 def fake_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "nvidia-smi"
-    program.write_text('#!/bin/sh\necho "asked $*"\n')
+    program.write_text('#!/bin/sh\nprintf "\\tGPU0\\n\\033[4masked\\033[0m\\t$*\\n"\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
 
 @pytest.mark.usefixtures("fake_nvidia_smi")
 def test_nvidia_smi_is_asked_where_it_is() -> None:
-    assert describe_system().gpu_topology == "asked topo -m"
+    assert describe_system().gpu_topology == "        GPU0\nasked   topo -m"
 
 
 def test_shared_memory_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -63,17 +73,24 @@ def test_shared_memory_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert host.shared_memory() is None
 
 
-@pytest.mark.parametrize(("text", "limit"), [("1048576", 2**20), ("max", None), ("9" * 19, None)])
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [(str(MIB), host.MemoryLimit(MIB, MIB - 4096)), ("max", None), ("9" * 19, None)],
+)
 def test_a_memory_limit_is_that_of_the_cgroup(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, limit: int | None
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, limit: host.MemoryLimit | None
 ) -> None:
     """cgroup v1 writes a number beyond all memory for no limit."""
     (tmp_path / "own").write_text("0::/job\n")
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "memory.max").write_text(text + "\n")
+    (tmp_path / "job" / "memory.current").write_text("4096\n")
     monkeypatch.setattr(host, "CGROUP", tmp_path)
     monkeypatch.setattr(host, "OWN_CGROUP", tmp_path / "own")
-    assert host.cgroup_memory_limit(2**40) == limit
+    assert host.cgroup_memory(2**40) == limit
 
 
 def test_the_commit_is_that_of_the_checkout() -> None:
