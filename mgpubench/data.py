@@ -171,10 +171,11 @@ class FolderDataset(Dataset[Sample]):
         return os.fsdecode(self._paths[int(self._ends[index]) : int(self._ends[index + 1])])
 
     def _read(self, index: int) -> tuple[Tensor, tuple[Remark, ...]]:
-        from mgpubench.images import decode_rgb, is_huge, resize_and_crop
+        from mgpubench.images import check_shape, decode_rgb, is_huge, resize_and_crop
 
         path = self._path(index)
         image = decode_rgb(path)
+        check_shape(path, image, self._image_size)
         remarks = (Remark("huge", path),) if is_huge(image) else ()
         return resize_and_crop(image, self._image_size), remarks
 

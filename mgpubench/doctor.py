@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from mgpubench import host
 from mgpubench.config import PREFETCH_FACTOR, TORCHVISION_IMAGE_SIZE
 from mgpubench.format import format_count, format_size
 from mgpubench.gpu_doctor import Advice, examine_gpus
@@ -128,14 +129,17 @@ def _memory(survey: Survey) -> Iterator[Advice]:
         yield Advice(
             "few-files",
             f"a process may open {system.open_files_soft} files; loader workers need hundreds",
-            f"ulimit -n {MIN_OPEN_FILES * 4}",
+            f"ulimit -n {MIN_OPEN_FILES * 4}"
+            if (system.open_files_hard or MIN_OPEN_FILES * 4) >= MIN_OPEN_FILES * 4
+            else "Have the hard limit raised: limits.conf, or docker run --ulimit nofile=65536.",
         )
 
 
 def _variables(environment: Mapping[str, str]) -> Iterator[Advice]:
     for name, effect in COSTLY_VARIABLES.items():
         value = environment.get(name, "")
-        if value.upper() not in HARMLESS_VALUES:
+        ignored = name == "OMP_NUM_THREADS" and host.omp_num_threads(environment) is None
+        if value.upper() not in HARMLESS_VALUES and not ignored:
             yield Advice("variable", f"{name}={value} {effect}", f"unset {name}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mgpubench.config import Gpu, Machine
 from mgpubench.system import Survey, TorchBuild
@@ -125,8 +125,13 @@ def _gpu_state(survey: Survey) -> Iterator[Advice]:
             f"processes compute on {', '.join(busy)}",
             "Benchmark on idle GPUs; nvidia-smi shows who it is.",
         )
+    # Equal things of several GPUs in one line.
+    alike: dict[Advice, list[str]] = {}
     for state in visible:
-        yield from _held_back(state)
+        for advice in _held_back(state):
+            alike.setdefault(advice, []).append(_name(state))
+    for advice, names in alike.items():
+        yield replace(advice, message=f"{', '.join(names)}: {advice.message}")
 
 
 def _visible_states(survey: Survey) -> list[dict[str, str]]:
@@ -145,26 +150,27 @@ def _name(state: Mapping[str, str]) -> str:
 
 
 def _held_back(state: Mapping[str, str]) -> Iterator[Advice]:
+    """What slows one GPU down; the messages do not name it yet."""
     mask = _number(state, "clocks_throttle_reasons.active", 16)
     reasons = [words for bit, words in THROTTLE_REASONS.items() if int(mask or 0) & bit]
     if reasons:
         yield Advice(
             "throttled",
-            f"{_name(state)} is held back at this moment by {' and '.join(reasons)}",
+            f"held back at this moment by {' and '.join(reasons)}",
             "See nvidia-smi -q -d PERFORMANCE.",
         )
     limit, default = _number(state, "power.limit"), _number(state, "power.default_limit")
     if limit is not None and default is not None and limit < default:
         yield Advice(
             "power-limit",
-            f"{_name(state)} is limited to {limit:.0f} of {default:.0f} W",
+            f"limited to {limit:.0f} of {default:.0f} W",
             "nvidia-smi -pl sets it (root).",
         )
     now, most = _number(state, "pcie.link.width.current"), _number(state, "pcie.link.width.max")
     if now is not None and most is not None and now < most:
         yield Advice(
             "narrow-link",
-            f"{_name(state)} uses {now:.0f} of {most:.0f} PCIe lanes",
+            f"{now:.0f} of {most:.0f} PCIe lanes in use",
             "Another slot or riser may give it all of them.",
         )
 

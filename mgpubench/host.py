@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import re
@@ -27,11 +28,14 @@ RECORDED_VARIABLES = re.compile(
     r"|PYTORCH_(CUDA_)?ALLOC_CONF|TORCH_(ALLOW_TF32_CUBLAS_OVERRIDE|CUDNN_V8_API_DISABLED)"
     r"|NVIDIA_TF32_OVERRIDE|CUBLAS_WORKSPACE_CONFIG|TORCH_NCCL_(?!.*(FILE|PATH))\w+"
     r"|PYTORCH_NO_CUDA_MEMORY_CACHING|TORCH_DISTRIBUTED_DEBUG|TORCH(DYNAMO|_COMPILE)_DISABLE"
-    r"|NCCL_(?!.*(FILE|PATH|HOME|ID))\w+|GLOO_SOCKET_IFNAME"
+    r"|NCCL_(?!.*(FILE|PATH|HOME|ID|PLUGIN|ADDR))\w+|GLOO_SOCKET_IFNAME"
 )
 """Variables that change how fast training is, and hold no path, name or secret."""
 
 MAX_THREADS = 1024
+
+ANSWER_S = 15.0
+"""How long nvidia-smi and git may take; nvidia-smi is slow with many GPUs that nobody uses."""
 
 SHARED_MEMORY = Path("/dev/shm")
 CGROUP = Path("/sys/fs/cgroup")
@@ -153,17 +157,31 @@ def cpu_model() -> str:
 def driver_version() -> str:
     """The NVIDIA driver's version; empty where nvidia-smi does not tell."""
     answer = ask_nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader")
-    return answer.partition("\n")[0].strip()
+    version = answer.partition("\n")[0].strip()
+    return version if re.fullmatch(r"\d+(\.\d+)+", version) else ""
 
 
 def ask_nvidia_smi(*arguments: str) -> str:
     """What nvidia-smi prints; empty where it is missing, fails or does not answer."""
-    return _ask("nvidia-smi", *arguments)
+    return _ask("nvidia-smi", *arguments) if nvidia_smi_answers() else ""
+
+
+@functools.cache
+def nvidia_smi_answers() -> bool:
+    """False where it is missing or fails; and where it hangs, so that nobody waits for it twice."""
+    return bool(_ask("nvidia-smi", "-L"))
 
 
 def _ask(*command: str) -> str:
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        answer = subprocess.run(
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=ANSWER_S,
+            check=True,
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     return answer.stdout

@@ -73,6 +73,22 @@ def is_huge(image: Tensor) -> bool:
     return image[0].numel() > _pixel_limit()
 
 
+def check_shape(path: str, image: Tensor, image_size: int) -> None:
+    """Refuse an image that resizing would blow up beyond the limit: one that is long and thin.
+
+    Raises:
+        UnreadableImage: naming both sizes.
+    """
+    height, width = image.shape[1:]
+    shorter = round(image_size * RESIZE_RATIO)
+    longer = round(shorter * max(height, width) / min(height, width))
+    if shorter * longer > 2 * _pixel_limit():
+        raise UnreadableImage(
+            f"cannot read image {plain(path)}: its {width} x {height} pixels would be resized to "
+            f"{shorter} x {longer}"
+        )
+
+
 def _pixel_limit() -> int:
     limit = Image.MAX_IMAGE_PIXELS
     assert limit is not None  # nobody here takes it away

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from mgpubench.config import Precision, RunConfig, default_image_size
 from mgpubench.errors import RequestRefused
@@ -33,17 +34,22 @@ def inspect_model(configs: Sequence[RunConfig]) -> ModelFacts:
         # Before anything is made on the meta device, where the module's own tensors would stay.
         find_function(first.model)
     model = _make_on_meta(first)
+    if any(is_lazy(parameter) for parameter in model.parameters()):
+        raise RequestRefused(
+            f"--model {first.model} has lazy parameters, which DataParallel and DDP cannot copy",
+            "Let the function call the model once before it returns it.",
+        )
+    parameters = list(model.parameters())
+    if not any(parameter.requires_grad for parameter in parameters):
+        raise RequestRefused(
+            f"--model {first.model} has no parameters to train", "Is requires_grad off in all?"
+        )
     num_classes = min(_try_input(model, config) for config in configs)
     if first.uses_folder and num_classes < first.num_classes:
         raise RequestRefused(
             f"--model {first.model} gives {num_classes} logits, and the folder of --data has "
             f"{first.num_classes} classes",
             "Give a model with at least as many, or a folder with fewer classes.",
-        )
-    parameters = list(model.parameters())
-    if not any(parameter.requires_grad for parameter in parameters):
-        raise RequestRefused(
-            f"--model {first.model} has no parameters to train", "Is requires_grad off in all?"
         )
     return ModelFacts(
         num_parameters=sum(p.numel() for p in parameters),
@@ -121,6 +127,10 @@ def _forward(
                 f"it returns the shape {tuple(output.shape)}, and should return logits of shape "
                 f"({batch}, classes)"
             )
+        if not output.shape[1]:
+            raise ValueError("it returns no logits at all: 0 classes")
+        if not output.requires_grad:
+            raise ValueError("its logits do not depend on a parameter that can be trained")
     return min(int(output.shape[1]) for output in outputs)
 
 

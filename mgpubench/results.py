@@ -165,8 +165,14 @@ def _keep_steps(path: Path, finished: Collection[str]) -> None:
     os.replace(temporary, path)
 
 
+FORMULA_SIGNS = ("=", "+", "-", "@", "\t")
+"""With these at the start a spreadsheet would run a text as a formula."""
+
+
 def format_cell(value: object) -> str:
     """A value as a CSV cell: unknown is empty, a float has all its digits.
+
+    A text that a spreadsheet would run gets an apostrophe in front, by which it knows a text.
 
     Raises:
         ValueError: for NaN and infinity, which are a bug of ours and never a result.
@@ -180,7 +186,16 @@ def format_cell(value: object) -> str:
             raise ValueError(f"{value} must not get into a result file")
         # float.__repr__, because numpy's own floats have another one.
         return float.__repr__(value)
-    return str(value).translate(_CELL_SAFE)
+    text = str(value).translate(_CELL_SAFE)
+    return f"'{text}" if isinstance(value, str) and is_formula(text) else text
+
+
+def is_formula(text: str) -> bool:
+    """True for what a spreadsheet would run, also behind apostrophes, so that one can be taken off.
+
+    The reader takes off the one that `format_cell` puts in front.
+    """
+    return text.lstrip("'").startswith(FORMULA_SIGNS)
 
 
 def write_rows(file: TextIO, rows: Iterable[Iterable[object]]) -> None:

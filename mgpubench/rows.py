@@ -14,6 +14,7 @@ from dataclasses import MISSING, fields
 from typing import Any, get_args, get_type_hints
 
 from mgpubench.records import RunRecord, Status
+from mgpubench.results import is_formula
 
 NEVER_EMPTY = tuple(field.name for field in fields(RunRecord) if field.default is MISSING)
 """Columns without which a row says nothing."""
@@ -25,6 +26,12 @@ THROUGHPUT_LIMITS_SAMPLES_PER_S = (1e-12, 1e12)
 
 THROUGHPUT_TOLERANCE = 0.01
 """How far throughput may be from samples / window_s before the row contradicts itself."""
+
+NEVER_NEGATIVE = (
+    *("window_s", "step_time_median_s", "step_time_p95_s", "step_time_p99_s", "step_time_max_s"),
+    *("data_wait_s", "samples", "steps", "warmup_steps", "global_batch", "batch_per_device"),
+    *("num_parameters", "parameter_bytes", "dataset_samples", "image_size", "compile_s"),
+)
 
 STATUSES = get_args(Status)
 
@@ -85,8 +92,24 @@ def _check(record: RunRecord) -> None:
         raise RowFault(f"status is {record.status!r}, which is not one of {', '.join(STATUSES)}")
     if record.num_devices < 1:
         raise RowFault(f"num_devices is {record.num_devices}")
+    for column in NEVER_NEGATIVE:
+        value = getattr(record, column)
+        if value is not None and value < 0:
+            raise RowFault(f"{column} is {value!r}, and cannot be negative")
     if record.is_ok:
         _check_throughput(record)
+        _check_samples(record)
+
+
+def _check_samples(record: RunRecord) -> None:
+    """Samples are those of all steps of the window."""
+    if record.samples is None or record.global_batch is None or record.steps is None:
+        return
+    if record.samples != record.global_batch * record.steps:
+        raise RowFault(
+            f"samples is {record.samples}, and global_batch x steps is {record.global_batch} x "
+            f"{record.steps}"
+        )
 
 
 def _check_throughput(record: RunRecord) -> None:
@@ -133,8 +156,13 @@ def _or_unknown(parse: Callable[[str], object]) -> Callable[[str], object]:
     return lambda cell: parse(cell) if cell else None
 
 
+def _text(cell: str) -> str:
+    # The writer keeps spreadsheets from running it as a formula.
+    return cell[1:] if cell.startswith("'") and is_formula(cell) else cell
+
+
 _PARSERS_OF_TYPES: dict[object, Callable[[str], object]] = {
-    str: str,
+    str: _text,
     int: _int,
     int | None: _or_unknown(_int),
     float | None: _or_unknown(_float),

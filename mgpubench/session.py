@@ -173,6 +173,7 @@ def _preflight(supervisor: Supervisor, plan: Plan, listing: ImageListing | None)
     facts: ModelFacts = supervisor.call(
         "mgpubench.preflight:inspect_model",
         list(inputs.values()),
+        label=f"--model {plan.runs[0].model}",
         hide_gpus=plan.runs[0].device_type == "cpu",
     )
     if plan.runs[0].compiled:

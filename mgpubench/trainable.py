@@ -88,6 +88,8 @@ def all_logits(output: object) -> tuple[Tensor, ...]:
     logits = tuple(each for each in outputs if each is not None)
     if not logits or not all(isinstance(each, Tensor) for each in logits):
         raise TypeError(f"it returns a {type(output).__name__}, and should return a tensor")
+    if not all(each.is_floating_point() for each in logits):
+        raise TypeError(f"it returns {logits[0].dtype}, and should return floating-point logits")
     return logits
 
 

@@ -11,12 +11,24 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import settings
 
 from mgpubench.config import Gpu, Machine, RunConfig
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Needs, Supervisor, open_supervisor
 from mgpubench.records import RankRecord, RunRecord
 from tests.processes import Command, descendants
+
+settings.register_profile("default", deadline=None, max_examples=200)
+settings.register_profile("soak", deadline=None, max_examples=10_000)
+settings.load_profile("default")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """An option of the fault matrix."""
+    parser.addoption(
+        "--write-reliability", action="store_true", help="write docs/reliability.md anew"
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -19,6 +20,9 @@ from mgpubench.format import plain
 
 EXIT_AFTER_SIGINT = 130
 
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""Of stdout: what is written to files raises errors of our own."""
+
 
 class ErrorGroup(click.Group):
     """A group in which an error of the user's is one line and a hint, with its own exit code."""
@@ -35,6 +39,11 @@ class ErrorGroup(click.Group):
             if error.hint:
                 click.echo(f"hint: {plain(error.hint)}", err=True)
             return ctx.exit(error.exit_code)
+        except OSError as error:
+            if error.errno not in CANNOT_WRITE:
+                raise
+            click.echo(f"error: stdout cannot be written: {error.strerror}", err=True)
+            return ctx.exit(BenchError.exit_code)
         except KeyboardInterrupt:
             click.echo("error: interrupted by SIGINT", err=True)
             return ctx.exit(EXIT_AFTER_SIGINT)
@@ -60,7 +69,23 @@ cli.add_command(info)
 def main() -> None:
     """The entry point of the `mgpubench` command."""
     prepare_streams()
-    cli()
+    try:
+        cli()
+    finally:
+        # Here and not as the interpreter ends, where an error would be a traceback.
+        flush_stdout()
+
+
+def flush_stdout() -> None:
+    """Write what is still in the buffer; say so in one line where that cannot be done."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        pass  # the reader has seen enough
+    except OSError as error:
+        click.echo(f"error: stdout cannot be written: {error.strerror}", err=True)
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        sys.exit(BenchError.exit_code)
 
 
 def prepare_streams() -> None:

@@ -191,11 +191,15 @@ def conclude(outcome: Outcome) -> int:
     from mgpubench.summary import print_summary
 
     failed = [record for record in outcome.records if not record.is_ok]
-    if len(failed) < len(outcome.records):
-        print_summary(outcome.records)
-    if failed:
-        click.echo(f"error: {len(failed)} of {len(outcome.records)} runs failed", err=True)
-    click.echo(f"results: {outcome.folder}", err=True)
-    if len(failed) < len(outcome.records):
-        click.echo(f"compare: mgpubench compare {shlex.quote(str(outcome.folder))}", err=True)
+    try:
+        if len(failed) < len(outcome.records):
+            print_summary(outcome.records)
+        sys.stdout.flush()
+    finally:
+        # Whatever becomes of the tables, the user must know where the results are.
+        if failed:
+            click.echo(f"error: {len(failed)} of {len(outcome.records)} runs failed", err=True)
+        click.echo(f"results: {outcome.folder}", err=True)
+        if len(failed) < len(outcome.records):
+            click.echo(f"compare: mgpubench compare {shlex.quote(str(outcome.folder))}", err=True)
     return BenchError.exit_code if failed else 0

@@ -129,6 +129,10 @@ def _raised(an_exit: Exit, failure: Failure, label: str) -> BenchError:
     if _OUT_OF_MEMORY.search(failure.message) or failure.error_type == "OutOfMemoryError":
         message = f"out of memory: {message}"
         hint = "Use a smaller --batch-per-gpu or --image-size."
+    if "Unable to find address for: lo" in failure.message:
+        hint = "The loopback interface is down, and the ranks meet there: ip link set lo up."
+    if "DataLoader worker" in failure.message:
+        hint = "If nobody killed it, the kernel did for want of memory: see dmesg."
     if _UNUSED_PARAMETERS in failure.message:
         hint = "Some parameters got no gradient; try --find-unused-parameters."
     error = f"{failure.error_type}: {message}" if message else failure.error_type
@@ -161,5 +165,5 @@ def _last_line(message: str) -> str:
     if not lines:
         return ""
     if "Original Traceback" in message:
-        return re.sub(r"^[\w.]+(Error|Exception): ", "", lines[-1])
+        return re.sub(r"^([\w.]+\.\w+|\w+(Error|Exception)): ", "", lines[-1])
     return lines[0]

@@ -12,5 +12,5 @@ import signal
 # fork server, and every worker that it forks, leave it alone.
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-with contextlib.suppress(Exception):
+with contextlib.suppress(BaseException):
     importlib.import_module("mgpubench.machine")

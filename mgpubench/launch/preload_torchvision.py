@@ -3,5 +3,5 @@
 import contextlib
 import importlib
 
-with contextlib.suppress(Exception):
+with contextlib.suppress(BaseException):
     importlib.import_module("mgpubench.images")

@@ -12,6 +12,6 @@ MODULES = (
     "torch._dynamo",  # torch's optimizers import it at their first use, which costs a second
 )
 
-with contextlib.suppress(Exception):
+with contextlib.suppress(BaseException):
     for module in MODULES:
         importlib.import_module(module)

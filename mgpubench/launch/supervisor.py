@@ -46,6 +46,10 @@ PACE_EVIDENCE = 0.02
 """A run is given up early only when its pace, seen over this share of the time limit, misses the
 limit by this factor."""
 
+STALLED_S = 5.0
+STALLED_STEPS = 20
+"""A run at its time limit hangs, and is not just slow, if nothing came for so long."""
+
 LOG_TAIL_CHARACTERS = 4000
 RUN_RANK = "mgpubench.launch.rank:run_rank"
 
@@ -101,20 +105,24 @@ class Supervisor:
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(list(PRELOAD[needs]))
 
-    def call(self, target: str, *args: object, hide_gpus: bool = False) -> Any:
+    def call(
+        self, target: str, *args: object, label: str = "preparation", hide_gpus: bool = False
+    ) -> Any:
         """What a function (`module:function`) returns, called in a process that then ends.
+
+        `label` names what it is for, should its process die.
 
         Raises:
             BenchError: what the function raised, or how its process ended.
         """
         folder = self._new_folder()
-        task = Task(target, args, 0, folder, self._lock, hide_gpus=hide_gpus)
+        task = self._task(target, args, 0, folder, hide_gpus=hide_gpus)
 
         def watch(elapsed_s: float) -> None:
             if elapsed_s > SHORT_TASK_TIMEOUT_S:
                 raise RunFailed(f"{target} did not answer within {SHORT_TASK_TIMEOUT_S:.0f} s")
 
-        return self._run([task], "preparation", watch)[0]
+        return self._run([task], label, watch)[0]
 
     def launch(
         self, config: RunConfig, listing: Path, on_steps: OnSteps, target: str = RUN_RANK
@@ -126,12 +134,11 @@ class Supervisor:
         """
         folder = self._new_folder()
         tasks = [
-            Task(
+            self._task(
                 target,
                 (config, rank, folder, listing),
                 rank,
                 folder,
-                self._lock,
                 hide_gpus=config.device_type == "cpu",
             )
             for rank in range(config.world_size)
@@ -143,6 +150,14 @@ class Supervisor:
             check_pace(config, count, elapsed_s)
 
         return self._run(tasks, config.label, watch)
+
+    def _task(
+        self, target: str, args: tuple[Any, ...], rank: int, folder: Path, *, hide_gpus: bool
+    ) -> Task:
+        # Compiled code is shared by the ranks and runs of a session, and goes with its scratch
+        # folder, unless the user has another place for it.
+        compiled_code = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or str(self.scratch / "compiled")
+        return Task(target, args, rank, folder, self._lock, hide_gpus, compiled_code)
 
     def _new_folder(self) -> Path:
         self._num_launches += 1
@@ -255,6 +270,9 @@ def check_pace(config: RunConfig, count: StepCount, elapsed_s: float) -> None:
         return
     rate = "" if pace_s is None else f", {pace_s:.3g} s a step"
     need = f"; it would need about {format_duration(elapsed_s + left_s)}" if pace_s else ""
+    idle_s = (time.perf_counter_ns() - count.last_step_ns) / 1e9
+    if over and pace_s is not None and idle_s > max(STALLED_S, STALLED_STEPS * pace_s):
+        need = f"; the last one {format_duration(idle_s)} ago: a rank is stopped, or hangs"
     verb = "did not end" if over else "cannot end"
     raise RunFailed(
         f"{config.label} {verb} within --timeout {config.timeout_s:g} s: {count.steps} of "

@@ -36,6 +36,8 @@ class Task:
     """A file that the parent holds locked for as long as it lives."""
     hide_gpus: bool
     """Keep this process off the GPUs altogether."""
+    compiled_code: str
+    """Folder in which torch.compile keeps what it made."""
 
     @property
     def result_file(self) -> Path:
@@ -131,8 +133,8 @@ def _set_environment(task: Task) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = host.loopback_interface()
     # It would switch TF32 off behind the back of --precision, and the row would not say so.
     os.environ.pop("NVIDIA_TF32_OVERRIDE", None)
-    # Compiled code is shared by the ranks and runs of a session, and goes with its scratch folder.
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(task.parent_lock.parent / "compiled"))
+    # Always: torch has set it to a folder of its own choice while the fork server loaded it.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = task.compiled_code
     if task.hide_gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 

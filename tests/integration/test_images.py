@@ -12,6 +12,7 @@ from torch import Tensor
 from torchvision import transforms
 
 from mgpubench.data import FolderDataset
+from mgpubench.images import UnreadableImage
 from mgpubench.records import Remark
 
 
@@ -173,3 +174,25 @@ def test_a_folder_of_bad_images_only_ends_the_run(tmp_path: Path) -> None:
     samples = [(str(tmp_path / "1.jpg"), 0), (str(tmp_path / "2.jpg"), 0)]
     with pytest.raises(RuntimeError, match="none of the 2 images of the folder can be read"):
         FolderDataset(samples, 32, skip_bad=True)[0]
+
+
+def test_a_long_and_thin_image_is_refused_before_it_is_blown_up(tmp_path: Path) -> None:
+    """C72: 201 bytes, which resizing would make 65 thousand million pixels."""
+    path = tmp_path / "thin.png"
+    Image.new("1", (1_000_000, 1)).save(path)
+    with pytest.raises(
+        UnreadableImage, match=r"thin\.png: its 1000000 x 1 pixels would be resized"
+    ):
+        FolderDataset([(str(path), 0)], 224)[0]
+
+
+def test_a_fault_of_ours_is_no_bad_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "good.jpg"
+    picture("RGB").save(path)
+
+    def out_of_memory(*arguments: object) -> None:
+        raise RuntimeError("cannot allocate memory")
+
+    monkeypatch.setattr("mgpubench.images.resize_and_crop", out_of_memory)
+    with pytest.raises(RuntimeError, match="cannot allocate memory"):
+        FolderDataset([(str(path), 0)], 32, skip_bad=True)[0]

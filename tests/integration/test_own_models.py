@@ -61,8 +61,18 @@ def an_image():
     return Returns(lambda images: images)
 
 
+class TwoHeads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.main, self.other = nn.Linear(768, 9), nn.Linear(768, 2)
+
+    def forward(self, images):
+        flat = images.flatten(1)
+        return self.main(flat), self.other(flat), None
+
+
 def more_outputs():
-    return Returns(lambda images: (images.flatten(1), images.flatten(1)[:, :2], None))
+    return TwoHeads()
 
 
 RATES = [rate.item() for rate in torch.linspace(0, 0.1, 4)]
@@ -76,6 +86,26 @@ class UsesTheModulesTensor(LooksAtNumbers):
 
 def uses_the_modules_tensor():
     return UsesTheModulesTensor()
+
+
+def no_classes():
+    return Returns(lambda images: images.flatten(1)[:, :0])
+
+
+def whole_numbers():
+    return Returns(lambda images: images.flatten(1).long())
+
+
+def detached():
+    return Returns(lambda images: images.flatten(1).detach())
+
+
+def complex_numbers():
+    return Returns(lambda images: images.flatten(1) * (1 + 1j))
+
+
+def lazy():
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(7))
 
 
 def exits():
@@ -136,6 +166,11 @@ def test_a_model_of_the_users_own_decides_its_number_of_classes(function: str) -
         ("a_dictionary", "it returns a dict, and should return a tensor"),
         ("nothing", "it returns a NoneType, and should return a tensor"),
         ("an_image", "returns the shape (2, 3, 16, 16), and should return logits of shape"),
+        ("no_classes", "it returns no logits at all: 0 classes"),
+        ("whole_numbers", "it returns torch.int64, and should return floating-point logits"),
+        ("complex_numbers", "it returns torch.complex64, and should return floating-point"),
+        ("detached", "its logits do not depend on a parameter that can be trained"),
+        ("lazy", "has lazy parameters, which DataParallel and DDP cannot copy"),
         ("frozen", "has no parameters to train"),
         ("wrong_size", "cannot be trained on 2 x 3 x 16 x 16 per device: mat1 and mat2"),
         ("raises", "cannot be made: KeyError: 'weights'"),

@@ -227,6 +227,24 @@ def test_a_torch_that_cannot_be_imported_is_the_first_advice(survey: Survey) -> 
     )
 
 
+def test_equal_things_of_several_gpus_are_one_piece_of_advice(survey: Survey) -> None:
+    states = [{**STATE, "index": n, "uuid": f"GPU-{n}", "power.limit": "500.00 W"} for n in "01"]
+    advice = the_only(with_system(survey, gpu_state=tuple(states)))
+    assert advice.message == "GPU 0, GPU 1: limited to 500 of 700 W"
+
+
+def test_a_number_of_threads_that_is_ignored_gets_no_advice(survey: Survey) -> None:
+    assert examine(replace(survey, environment={"OMP_NUM_THREADS": "abc"})) == []
+    assert the_only(replace(survey, environment={"OMP_NUM_THREADS": "4"})).code == "variable"
+
+
+def test_the_remedy_for_few_files_knows_the_hard_limit(survey: Survey) -> None:
+    soft = with_system(survey, open_files_soft=256, open_files_hard=65536)
+    assert the_only(soft).remedy == "ulimit -n 4096"
+    hard = with_system(survey, open_files_soft=256, open_files_hard=256)
+    assert "hard limit" in the_only(hard).remedy
+
+
 @pytest.mark.parametrize("value", ["1", "INFO"])
 @pytest.mark.parametrize("name", ["CUDA_LAUNCH_BLOCKING", "NCCL_DEBUG"])
 def test_variables_that_cost_time_are_named(survey: Survey, name: str, value: str) -> None:

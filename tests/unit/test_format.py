@@ -16,6 +16,7 @@ from mgpubench.format import (
     format_percent,
     format_rate,
     format_ratio,
+    format_size,
 )
 
 
@@ -109,3 +110,18 @@ def test_memory_is_in_units_of_1024(num_bytes: int, text: str) -> None:
 @pytest.mark.parametrize(("count", "text"), [(0, "0 runs"), (1, "1 run"), (2, "2 runs")])
 def test_a_count_has_its_noun(count: int, text: str) -> None:
     assert format_count(count, "run") == text
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [
+        (0, "0 bytes"),
+        (2**20 - 1, "1048575 bytes"),
+        (2**21, "2 MB"),
+        (64 * 2**20, "64 MB"),
+        (2**30 - 1, "1.0 GB"),
+        (23.5 * 2**30, "23.5 GB"),
+    ],
+)
+def test_sizes_are_1024_based_as_those_of_df_and_docker(num_bytes: int, text: str) -> None:
+    assert format_size(num_bytes) == text

@@ -115,6 +115,12 @@ def test_truth_values_may_have_been_through_a_spreadsheet(write, cell, value):
         ({"throughput_samples_per_s": "1e300"}, "throughput_samples_per_s is 1e+300"),
         ({"samples": "800", "window_s": "7.8"}, "samples / window_s is 800 / 7.8"),
         ({"samples": "800", "window_s": "0"}, "samples / window_s is 800 / 0.0"),
+        ({"window_s": "-1"}, "window_s is -1.0, and cannot be negative"),
+        ({"data_wait_s": "-0.5"}, "data_wait_s is -0.5, and cannot be negative"),
+        (
+            {"samples": "800", "global_batch": "16", "steps": "49"},
+            "samples is 800, and global_batch x steps is 16 x 49",
+        ),
         ({"machine": "a\0b"}, "holds bytes that are not text"),
     ],
 )

@@ -223,3 +223,17 @@ def test_a_session_that_cannot_be_made_is_refused_before_any_run(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RequestRefused, match="results cannot be written to"):
         open_session(tmp_path / "file" / "results", {}, NOON)
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "'=1", "plain", "'"])
+def test_a_text_that_a_spreadsheet_would_run_is_no_formula_and_comes_back(session, text):
+    record = replace(RUN, error=text, session_id=session.id)
+    session.append(record, [])
+    cell = rows(session.folder / "runs.csv")[1][RUN_HEADER.split().index("error")]
+    assert not cell.startswith(("=", "+", "-", "@", "\t"))
+    (read,) = read_runs(session.folder / "runs.csv").records
+    assert read.error == text
+
+
+def test_numbers_are_never_taken_for_formulas():
+    assert format_cell(-1.5) == "-1.5"

@@ -8,6 +8,8 @@ import platform
 import re
 import socket
 import stat
+import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -53,7 +55,33 @@ def test_the_state_of_gpus_leaves_unknown_values_out() -> None:
 
 
 @pytest.fixture
-def fake_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def ask_anew() -> Iterator[None]:
+    """Whether nvidia-smi answers is asked once in a process."""
+    host.nvidia_smi_answers.cache_clear()
+    yield
+    host.nvidia_smi_answers.cache_clear()
+
+
+@pytest.mark.usefixtures("ask_anew")
+@pytest.mark.parametrize(
+    "script", ["exit 9", "sleep 9", "printf '\\377\\376'", "echo No devices were found"]
+)
+def test_an_nvidia_smi_that_fails_hangs_or_talks_nonsense_is_no_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(host, "ANSWER_S", 0.3)
+    began_s = time.monotonic()
+    assert host.driver_version() == ""
+    assert describe_system().gpu_state == ()
+    assert time.monotonic() - began_s < 5
+
+
+@pytest.fixture
+def fake_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask_anew: None) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text('#!/bin/sh\nprintf "\\tGPU0\\n\\033[4masked\\033[0m\\t$*\\n"\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
