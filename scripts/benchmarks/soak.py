@@ -1,0 +1,180 @@
+"""Random faults at random moments, many in one call of `mgpubench run`; see `scripts/soak`.
+
+After every call: it has ended in time and with the right code, no process is left, each run that
+had finished before is still there, and the session can be read, and gone on with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from PIL import Image
+
+from mgpubench.reader import read_runs
+from tests.processes import Command, Process, descendants
+
+END_S = 60.0
+CALL_S = 180.0
+PLAN = (
+    *("run", "--device", "cpu", "--gpus", 2, "--model", "tiny-cnn", "--image-size", 32, "-b", 4),
+    *("--warmup-steps", 1, "--steps", 150, "--rounds", 8, "--timeout", 30, "--out", "out"),
+)
+TO_A_RANK = (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGSTOP, signal.SIGABRT)
+TO_THE_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
+
+
+class Soak:
+    """Counts faults, and what is wrong."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.rng = random.Random(seed)
+        self.folder = folder
+        self.faults: Counter[str] = Counter()
+        self.calls = 0
+        self.wrong: list[str] = []
+
+    def call(self) -> None:
+        """One `mgpubench run`, hurt again and again, ended by a signal or by itself."""
+        self.calls += 1
+        cwd = self.folder / str(self.calls)
+        cwd.mkdir()
+        uses_folder = self.rng.random() < 0.5
+        if uses_folder:
+            make_images(cwd / "photos")
+        data = ("--data", "photos", "--workers-per-gpu", 1) if uses_folder else ()
+        command = Command(*PLAN, *data, cwd=cwd)
+        last = self.rng.choice(TO_THE_PARENT) if self.rng.random() < 0.6 else None
+        ends_s = time.monotonic() + self.rng.uniform(8, 40)
+        finished: set[str] = set()
+        stop_s = time.monotonic() + CALL_S
+        while command.popen.poll() is None and time.monotonic() < stop_s:
+            time.sleep(self.rng.uniform(0.1, 1.5))
+            finished |= ok_runs(cwd)
+            if last is not None and time.monotonic() > ends_s:
+                self.hurt_parent(command, last)
+                break
+            self.hurt_one(command)
+        self.check(command, cwd, finished, last)
+        if last is not None and list(cwd.glob("out/*/session.json")):
+            self.resume(cwd)
+
+    def hurt_one(self, command: Command) -> None:
+        """A signal to a rank, or the end of a loader worker."""
+        ranks = command.ranks()
+        if not ranks:
+            return
+        victim = self.rng.choice(ranks)
+        workers = descendants(victim.pid)
+        if workers and self.rng.random() < 0.3:
+            self.send(self.rng.choice(workers), signal.SIGKILL, "a loader worker")
+            return
+        signum = self.rng.choice(TO_A_RANK)
+        self.send(victim, signum, "a rank")
+        if signum is signal.SIGSTOP and self.rng.random() < 0.5:
+            time.sleep(0.5)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim.pid, signal.SIGCONT)
+
+    def send(self, process: Process, signum: signal.Signals, what: str) -> None:
+        """Send it, and count it if somebody was there."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signum)
+            self.faults[f"{signum.name} to {what}"] += 1
+
+    def hurt_parent(self, command: Command, signum: signal.Signals) -> None:
+        """End the whole call."""
+        command.family()
+        command.popen.send_signal(signum)
+        self.faults[f"{signum.name} to the parent"] += 1
+
+    def check(
+        self, command: Command, cwd: Path, finished: set[str], last: signal.Signals | None
+    ) -> None:
+        """Everything that must hold after a call."""
+        try:
+            code = command.wait(END_S)
+        except Exception:
+            self.blame(cwd, f"did not end within {END_S:.0f} s after {last}")
+            command.kill()
+            return
+        expected = {0, 1} if last is None else {0, 1, -last, 128 + last}
+        if code not in expected:
+            self.blame(cwd, f"exit code {code}, and not one of {sorted(expected)}")
+        try:
+            command.assert_nobody_left()
+        except AssertionError as error:
+            self.blame(cwd, str(error))
+            command.kill()
+        if lost := finished - ok_runs(cwd):
+            self.blame(cwd, f"lost finished runs {sorted(lost)}")
+        if "Traceback" in command.err:
+            self.blame(cwd, "a traceback on stderr")
+
+    def resume(self, cwd: Path) -> None:
+        """Go on with the session, undisturbed: it must come to its end."""
+        (folder,) = (path.parent for path in cwd.glob("out/*/session.json"))
+        command = Command("run", "--resume", folder.relative_to(cwd), cwd=cwd)
+        try:
+            code = command.wait(CALL_S)
+        except Exception:
+            self.blame(cwd, "resuming did not end")
+            command.kill()
+            return
+        if code != 0 or len(ok_runs(cwd)) != 24:
+            self.blame(cwd, f"resuming gave code {code} and {len(ok_runs(cwd))} of 24 runs")
+
+    def blame(self, cwd: Path, what: str) -> None:
+        """Note what is wrong, and where."""
+        self.wrong.append(f"call {cwd.name}: {what}")
+        print("WRONG", self.wrong[-1], flush=True)
+
+
+def make_images(root: Path) -> None:
+    for name in ("cat", "dog"):
+        (root / name).mkdir(parents=True)
+        for number in range(8):
+            Image.new("RGB", (40, 40), (30 * number, 9, 99)).save(root / name / f"{number}.jpg")
+
+
+def ok_runs(cwd: Path) -> set[str]:
+    """The runs that are on the disk as finished."""
+    return {
+        record.run_id
+        for path in cwd.glob("out/*/runs.csv")
+        if path.stat().st_size
+        for record in read_runs(path).records
+        if record.is_ok
+    }
+
+
+def main() -> None:
+    """Soak until there were faults enough; exit code 1 if anything was wrong."""
+    wanted = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    began_s = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        soak = Soak(seed, Path(folder))
+        while soak.faults.total() < wanted:
+            soak.call()
+            minutes = (time.monotonic() - began_s) / 60
+            print(
+                f"call {soak.calls}: {soak.faults.total()} faults, {len(soak.wrong)} wrong, "
+                f"{minutes:.1f} min",
+                flush=True,
+            )
+    for name, count in sorted(soak.faults.items()):
+        print(f"{count:4d} {name}")
+    print(f"{'ok  ' if not soak.wrong else 'WRONG'} {soak.faults.total()} faults, seed {seed}")
+    sys.exit(bool(soak.wrong))
+
+
+if __name__ == "__main__":
+    main()
