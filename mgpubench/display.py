@@ -20,6 +20,10 @@ PLAIN_LINE_EVERY_S = 30.0
 """In a pipe a long run says that it lives, and a log stays short."""
 
 
+MIN_WIDTH_OF_A_BAR = 80
+"""In a narrower terminal the bar would cut its numbers, and so there are plain lines."""
+
+
 class SessionDisplay:
     """A `session.Display` on stderr."""
 
@@ -29,7 +33,11 @@ class SessionDisplay:
             stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False
         )
         # Asked of the file itself: FORCE_COLOR makes rich take a pipe for a terminal.
-        live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        live = (
+            sys.stderr.isatty()
+            and os.environ.get("TERM") != "dumb"
+            and self._console.width >= MIN_WIDTH_OF_A_BAR
+        )
         self._bar = _make_bar(self._console) if live else None
         self._task = self._bar.add_task("loading torch", total=None, rate="") if self._bar else None
         if self._bar is not None:
@@ -124,7 +132,7 @@ def _total_steps(plan: Plan) -> int:
 def _make_bar(console: Console) -> Progress:
     return Progress(
         TextColumn("{task.description}", markup=False),
-        BarColumn(),
+        BarColumn(bar_width=16),
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}", markup=False),
         TimeRemainingColumn(),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from mgpubench import __version__, host, imagefolder, results
 from mgpubench.config import BUILTIN_MODELS, NUM_SYNTHETIC_CLASSES, Machine
+from mgpubench.doctor import examine
 from mgpubench.errors import BenchError
 from mgpubench.format import format_count
 from mgpubench.imagefolder import ImageListing
@@ -21,7 +22,10 @@ from mgpubench.recorder import Display, Recorder, Workload, listing_file
 from mgpubench.records import ModelFacts, RunRecord
 from mgpubench.request import Request
 from mgpubench.resume import check_unchanged, load_session
-from mgpubench.system import TorchBuild, describe_system
+from mgpubench.system import Survey, System, TorchBuild, describe_system
+
+PASSING = ("busy", "busy-gpu", "throttled")
+"""Advice about what is so now, and may be otherwise in a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +64,14 @@ def run_session(request: Request, call: Call) -> Outcome:
         plan = make_plan(request, machine, _num_classes(listing))
         for notice in (*plan.notices, *(listing.warnings if listing else ())):
             display.notice(notice)
+        system = describe_system()
+        for notice in _disturbances(system, machine, build):
+            display.notice(notice)
         facts = _preflight(supervisor, plan, listing)
         plan = _with_classes(plan, facts.num_classes)
         workload = Workload(machine, facts, listing)
         document = {
-            **_document(request, call.argv, plan, build),
+            **_document(request, call.argv, plan, build, system),
             **_conditions(workload),
         }
         with results.open_session(Path(request.out), document, datetime.now(UTC)) as session:
@@ -186,6 +193,14 @@ def _check_images(plan: Plan, listing: ImageListing) -> None:
     imagefolder.check_enough_images(len(listing.samples), largest, listing.root)
 
 
+def _disturbances(system: System, machine: Machine, build: TorchBuild) -> Iterator[str]:
+    """What at this moment slows the machine down; `mgpubench info` tells of the rest too."""
+    survey = Survey(system=system, machine=machine, build=build, torch_error="", environment={})
+    for advice in examine(survey):
+        if advice.code in PASSING:
+            yield advice.message
+
+
 def _conditions(workload: Workload) -> dict[str, object]:
     """The part of session.json that must be the same for a session to be resumed."""
     listing = workload.listing
@@ -198,7 +213,7 @@ def _conditions(workload: Workload) -> dict[str, object]:
 
 
 def _document(
-    request: Request, argv: Sequence[str], plan: Plan, build: TorchBuild
+    request: Request, argv: Sequence[str], plan: Plan, build: TorchBuild, system: System
 ) -> dict[str, object]:
     """The rest of session.json."""
     return {
@@ -209,5 +224,5 @@ def _document(
         "plan": [asdict(config) for config in plan.runs],
         "notices": list(plan.notices),
         "torch": asdict(build),
-        "system": asdict(describe_system()),
+        "system": asdict(system),
     }

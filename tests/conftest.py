@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _environment() -> dict[str, str]:
     """The environment but for what pytest and torch themselves put there."""
-    own = ("PYTEST_", "TORCHINDUCTOR_")
+    own = ("PYTEST_", "TORCHINDUCTOR_", "MGPUBENCH_")
     return {name: value for name, value in os.environ.items() if not name.startswith(own)}
 
 

@@ -39,11 +39,6 @@ class ErrorGroup(click.Group):
             if error.hint:
                 click.echo(f"hint: {plain(error.hint)}", err=True)
             return ctx.exit(error.exit_code)
-        except OSError as error:
-            if error.errno not in CANNOT_WRITE:
-                raise
-            click.echo(f"error: stdout cannot be written: {error.strerror}", err=True)
-            return ctx.exit(BenchError.exit_code)
         except KeyboardInterrupt:
             click.echo("error: interrupted by SIGINT", err=True)
             return ctx.exit(EXIT_AFTER_SIGINT)
@@ -67,25 +62,27 @@ cli.add_command(info)
 
 
 def main() -> None:
-    """The entry point of the `mgpubench` command."""
+    """Run the command line, and end with its exit code."""
     prepare_streams()
     try:
-        cli()
-    finally:
-        # Here and not as the interpreter ends, where an error would be a traceback.
-        flush_stdout()
-
-
-def flush_stdout() -> None:
-    """Write what is still in the buffer; say so in one line where that cannot be done."""
-    try:
-        sys.stdout.flush()
+        try:
+            cli()
+        finally:
+            # Here and not as the interpreter ends, where an error would be a traceback.
+            sys.stdout.flush()
     except BrokenPipeError:
-        pass  # the reader has seen enough
+        silence_stdout()  # the reader has seen enough
     except OSError as error:
+        if error.errno not in CANNOT_WRITE:
+            raise
+        silence_stdout()
         click.echo(f"error: stdout cannot be written: {error.strerror}", err=True)
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         sys.exit(BenchError.exit_code)
+
+
+def silence_stdout() -> None:
+    """Let the interpreter end without another try to write what is in the buffer."""
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def prepare_streams() -> None:

@@ -8,9 +8,12 @@ import contextlib
 import importlib
 import signal
 
+from mgpubench.launch.orphans import end_fork_server_with_parent
+
 # Ctrl-C in a terminal reaches this process too. The parent decides what it means; from here on the
 # fork server, and every worker that it forks, leave it alone.
 signal.signal(signal.SIGINT, signal.SIG_IGN)
+end_fork_server_with_parent()
 
 with contextlib.suppress(BaseException):
     importlib.import_module("mgpubench.machine")

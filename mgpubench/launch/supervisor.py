@@ -24,9 +24,11 @@ from typing import Any, Literal
 
 from mgpubench.config import RunConfig
 from mgpubench.errors import RunFailed
-from mgpubench.format import format_duration
 from mgpubench.launch.cause import Exit, find_cause
-from mgpubench.launch.progress import STEP_COUNT_FILE, StepCount, read_step_count
+from mgpubench.launch.orphans import SCRATCH_VARIABLE
+from mgpubench.launch.pace import check_pace
+from mgpubench.launch.progress import STEP_COUNT_FILE, read_step_count
+from mgpubench.launch.scratch import check_space, make_scratch
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.worker import Failure, Task, work
 from mgpubench.records import RankRecord
@@ -41,15 +43,6 @@ JOIN_S = 5.0
 """After SIGKILL, for all processes together."""
 SHORT_TASK_TIMEOUT_S = 300.0
 """For describing the machine and inspecting a model: includes loading torch from a cold disk."""
-PACE_TOLERANCE = 1.25
-PACE_EVIDENCE = 0.02
-"""A run is given up early only when its pace, seen over this share of the time limit, misses the
-limit by this factor."""
-
-STALLED_S = 5.0
-STALLED_STEPS = 20
-"""A run at its time limit hangs, and is not just slow, if nothing came for so long."""
-
 LOG_TAIL_CHARACTERS = 4000
 RUN_RANK = "mgpubench.launch.rank:run_rank"
 
@@ -71,15 +64,36 @@ OnSteps = Callable[[int], None]
 @contextlib.contextmanager
 def open_supervisor(stop: StopSignal, needs: Needs) -> Iterator[Supervisor]:
     """A supervisor with a scratch folder of its own, removed at the end."""
-    scratch = Path(tempfile.mkdtemp(prefix="mgpubench-"))
+    scratch = make_scratch()
+    own: Any = multiprocessing.process.current_process()
+    # The fork server's socket too: a folder of its own would stay if this process were killed.
+    own._config["tempdir"] = str(scratch)
+    lock = scratch / "parent.lock"
     try:
-        lock = scratch / "parent.lock"
-        with lock.open("wb") as held:
+        with _environment_of_workers(scratch), lock.open("wb") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             yield Supervisor(stop, scratch, lock, needs)
     finally:
         _end_fork_server()
+        del own._config["tempdir"]
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _environment_of_workers(scratch: Path) -> Iterator[None]:
+    """What the fork server inherits when it is started, which is at the first worker.
+
+    Ranks and runs of a session share what torch.compile makes, and it goes with the session, unless
+    the user has a place of his own for it.
+    """
+    values = {SCRATCH_VARIABLE: str(scratch), "TORCHINDUCTOR_CACHE_DIR": str(scratch / "compiled")}
+    ours = {name: value for name, value in values.items() if name not in os.environ}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name in ours:
+            os.environ.pop(name, None)
 
 
 def _end_fork_server() -> None:
@@ -154,14 +168,12 @@ class Supervisor:
     def _task(
         self, target: str, args: tuple[Any, ...], rank: int, folder: Path, *, hide_gpus: bool
     ) -> Task:
-        # Compiled code is shared by the ranks and runs of a session, and goes with its scratch
-        # folder, unless the user has another place for it.
-        compiled_code = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or str(self.scratch / "compiled")
-        return Task(target, args, rank, folder, self._lock, hide_gpus, compiled_code)
+        return Task(target, args, rank, folder, self._lock, hide_gpus)
 
     def _new_folder(self) -> Path:
         self._num_launches += 1
         folder = self.scratch / f"launch-{self._num_launches:04d}"
+        check_space(self.scratch)
         folder.mkdir()
         return folder
 
@@ -198,9 +210,11 @@ class Supervisor:
             self._wait_for_news(alive, POLL_S)
             if any(worker.has_failed for worker in workers):
                 self._grace(workers)
+                check_space(self.scratch)
                 raise find_cause([w.observe() for w in workers if w.has_failed], label)
             watch(time.monotonic() - began_s)
         if failed := [worker.observe() for worker in workers if worker.has_failed]:
+            check_space(self.scratch)
             raise find_cause(failed, label)
 
     def _grace(self, workers: Sequence[_Worker]) -> None:
@@ -253,32 +267,6 @@ class _Worker:
         except FileNotFoundError:
             return None
         return failure
-
-
-def check_pace(config: RunConfig, count: StepCount, elapsed_s: float) -> None:
-    """End a run that is over its time, or that its pace shows cannot keep it.
-
-    Raises:
-        RunFailed: naming the steps done, the rate and the limit.
-    """
-    pace_s = count.seconds_per_step
-    left_s = (config.total_steps - count.steps) * (pace_s or 0.0)
-    seen_s = (pace_s or 0.0) * (count.steps - 1)
-    warmed_up = count.steps >= config.warmup_steps and seen_s >= PACE_EVIDENCE * config.timeout_s
-    over = elapsed_s > config.timeout_s
-    if not over and not (warmed_up and elapsed_s + left_s > PACE_TOLERANCE * config.timeout_s):
-        return
-    rate = "" if pace_s is None else f", {pace_s:.3g} s a step"
-    need = f"; it would need about {format_duration(elapsed_s + left_s)}" if pace_s else ""
-    idle_s = (time.perf_counter_ns() - count.last_step_ns) / 1e9
-    if over and pace_s is not None and idle_s > max(STALLED_S, STALLED_STEPS * pace_s):
-        need = f"; the last one {format_duration(idle_s)} ago: a rank is stopped, or hangs"
-    verb = "did not end" if over else "cannot end"
-    raise RunFailed(
-        f"{config.label} {verb} within --timeout {config.timeout_s:g} s: {count.steps} of "
-        f"{config.total_steps} steps done{rate}{need}",
-        "Raise --timeout, or lower --steps, --batch-per-gpu or --image-size.",
-    )
 
 
 def end_groups(processes: Sequence[ForkServerProcess]) -> None:

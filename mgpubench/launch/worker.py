@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib
 import os
 import pickle
-import shutil
-import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -20,6 +16,7 @@ from typing import Any
 
 from mgpubench import host
 from mgpubench.errors import BenchError, TorchUnavailable
+from mgpubench.launch.orphans import end_group_with_parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +33,6 @@ class Task:
     """A file that the parent holds locked for as long as it lives."""
     hide_gpus: bool
     """Keep this process off the GPUs altogether."""
-    compiled_code: str
-    """Folder in which torch.compile keeps what it made."""
 
     @property
     def result_file(self) -> Path:
@@ -77,7 +72,8 @@ def work(task: Task) -> None:
         _save(result, task.result_file)
     # Whatever ends a rank must be known to the parent, or the cause would be lost.
     except BaseException as error:
-        _save(_failure(error), task.failure_file)
+        with contextlib.suppress(OSError):  # no space left: the parent looks at that itself
+            _save(_failure(error), task.failure_file)
         sys.exit(1)
 
 
@@ -117,7 +113,7 @@ def _isolate(task: Task) -> None:
     # A group of its own: it takes the loader workers along when it is ended, and Ctrl-C in the
     # terminal reaches only the parent, which decides.
     os.setsid()
-    _end_with_parent(task)
+    end_group_with_parent(task.parent_lock)
     log = os.open(task.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -133,20 +129,5 @@ def _set_environment(task: Task) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = host.loopback_interface()
     # It would switch TF32 off behind the back of --precision, and the row would not say so.
     os.environ.pop("NVIDIA_TF32_OVERRIDE", None)
-    # Always: torch has set it to a folder of its own choice while the fork server loaded it.
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = task.compiled_code
     if task.hide_gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-
-
-def _end_with_parent(task: Task) -> None:
-    """Watch the parent from a thread, and end this process's whole group when it dies."""
-
-    def watch() -> None:
-        # No such file any more: the parent has ended already.
-        with contextlib.suppress(OSError), task.parent_lock.open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH)  # blocks for as long as the parent lives
-        shutil.rmtree(task.parent_lock.parent, ignore_errors=True)
-        os.killpg(0, signal.SIGKILL)
-
-    threading.Thread(target=watch, name="parent-watch", daemon=True).start()

@@ -129,7 +129,8 @@ class Soak:
             command.kill()
             return
         if code != 0 or len(ok_runs(cwd)) != 24:
-            self.blame(cwd, f"resuming gave code {code} and {len(ok_runs(cwd))} of 24 runs")
+            errors = [line for line in command.err.splitlines() if line.startswith("error")]
+            self.blame(cwd, f"resuming gave code {code}, {len(ok_runs(cwd))} of 24 runs: {errors}")
 
     def blame(self, cwd: Path, what: str) -> None:
         """Note what is wrong, and where."""

@@ -168,3 +168,14 @@ def test_nothing_is_left_of_the_processes_of_a_run_that_succeeds(
     assert len(command.seen) >= 4
     command.assert_nobody_left(5)
     assert not [p for p in all_processes() if str(tmp_path) in p.command]
+
+
+def test_a_stopped_rank_does_not_outlive_a_killed_parent(start: Start) -> None:
+    """It cannot watch anything itself: the kernel must end it."""
+    command = start(*LONG, "--mode", "ddp", "--gpus", 2)
+    ranks = await_steps(command, 2)
+    os.kill(ranks[1].pid, signal.SIGSTOP)
+    command.family()
+    command.popen.kill()
+    command.popen.wait()
+    command.assert_nobody_left()

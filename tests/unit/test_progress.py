@@ -10,8 +10,8 @@ import pytest
 
 from mgpubench.config import RunConfig
 from mgpubench.errors import RunFailed
+from mgpubench.launch.pace import check_pace
 from mgpubench.launch.progress import StepCount, StepCounter, read_step_count
-from mgpubench.launch.supervisor import check_pace
 
 MakeConfig = Callable[..., RunConfig]
 

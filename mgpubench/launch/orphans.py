@@ -1,0 +1,72 @@
+"""No process outlives the program, however that ends, and be it by SIGKILL.
+
+Every worker watches a file that the parent holds locked. A worker that is stopped (SIGSTOP) watches
+nothing, and so on Linux the kernel tells the fork server of the parent's death, and it ends all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+SCRATCH_VARIABLE = "MGPUBENCH_SCRATCH"
+"""By which the fork server knows the folder that is to be removed."""
+
+PR_SET_PDEATHSIG = 1
+"""Of prctl(2): the signal that a process gets when its parent dies."""
+
+
+def end_group_with_parent(parent_lock: Path) -> None:
+    """Watch the parent from a thread, and end this process's whole group when it dies."""
+
+    def watch() -> None:
+        # No such file any more: the parent has ended already.
+        with contextlib.suppress(OSError), parent_lock.open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)  # blocks for as long as the parent lives
+        shutil.rmtree(parent_lock.parent, ignore_errors=True)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+    _ask_for_signal(signal.SIGKILL)  # when the fork server dies
+
+
+def end_fork_server_with_parent() -> None:
+    """Let the fork server end its workers and itself when the parent dies."""
+    fork_server = os.getpid()
+
+    def leave(signum: int, frame: FrameType | None) -> None:
+        if os.getpid() != fork_server:
+            return  # a worker, which has inherited this handler
+        for child in _children(fork_server):
+            for kill in (os.killpg, os.kill):  # it may be too young for a group of its own
+                with contextlib.suppress(OSError):
+                    kill(child, signal.SIGKILL)
+        if scratch := os.environ.get(SCRATCH_VARIABLE):
+            shutil.rmtree(scratch, ignore_errors=True)
+        os._exit(0)
+
+    signal.signal(signal.SIGUSR1, leave)
+    _ask_for_signal(signal.SIGUSR1)
+
+
+def _ask_for_signal(signum: signal.Signals) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signum)
+
+
+def _children(parent: int) -> Iterator[int]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError, IndexError):
+                after_name = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(after_name[1]) == parent:
+                    yield int(entry.name)
