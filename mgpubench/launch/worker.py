@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import os
 import pickle
+import signal
 import sys
 import time
 import traceback
@@ -72,8 +73,7 @@ def work(task: Task) -> None:
         _save(result, task.result_file)
     # Whatever ends a rank must be known to the parent, or the cause would be lost.
     except BaseException as error:
-        with contextlib.suppress(OSError):  # no space left: the parent looks at that itself
-            _save(_failure(error), task.failure_file)
+        _save_failure(error, task)
         sys.exit(1)
 
 
@@ -100,6 +100,17 @@ def _failure(error: BaseException) -> Failure:
         details="".join(traceback.format_exception(error)),
         refusal=error if isinstance(error, BenchError) else None,
     )
+
+
+def _save_failure(error: BaseException, task: Task) -> None:
+    saved = False
+    while not saved:
+        # Torch's handler raises when a loader worker dies, at any line, and perhaps once more here.
+        with contextlib.suppress(RuntimeError):
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            with contextlib.suppress(OSError):  # no space left: the parent looks at that itself
+                _save(_failure(error), task.failure_file)
+            saved = True
 
 
 def _save(content: object, path: Path) -> None:

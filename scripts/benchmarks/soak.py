@@ -51,12 +51,12 @@ class Soak:
             make_images(cwd / "photos")
         data = ("--data", "photos", "--workers-per-gpu", 1) if uses_folder else ()
         command = Command(*PLAN, *data, cwd=cwd)
-        last = self.rng.choice(TO_THE_PARENT) if self.rng.random() < 0.6 else None
-        ends_s = time.monotonic() + self.rng.uniform(8, 40)
+        last = self.rng.choice(TO_THE_PARENT) if self.rng.random() < 0.8 else None
+        ends_s = time.monotonic() + self.rng.uniform(6, 25)
         finished: set[str] = set()
         stop_s = time.monotonic() + CALL_S
         while command.popen.poll() is None and time.monotonic() < stop_s:
-            time.sleep(self.rng.uniform(0.1, 1.5))
+            time.sleep(self.rng.uniform(0.2, 3.0))
             finished |= ok_runs(cwd)
             if last is not None and time.monotonic() > ends_s:
                 self.hurt_parent(command, last)

@@ -36,7 +36,8 @@ def results(tmp_path: Path, photos: Callable[..., Path], monkeypatch: pytest.Mon
     for name in ("20260101T000000Z-abcdef", "example"):
         session = tmp_path / "results" / name
         session.mkdir(parents=True)
-        (session / "runs.csv").write_bytes((example / "runs.csv").read_bytes())
+        for file in ("runs.csv", "session.json"):
+            (session / file).write_bytes((example / file).read_bytes())
     monkeypatch.chdir(tmp_path)
 
 
@@ -47,7 +48,7 @@ def test_commands_of_the_readme_run(command: str) -> None:
     arguments = shlex.split(command)[1:]
     if arguments[0] == "run" and "--smoke" not in arguments:
         arguments.append("--dry-run")
-        if "--gpus" not in arguments:
+        if not {"--gpus", "--resume"} & set(arguments):
             arguments += ["--gpus", "8"]
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 0, result.output

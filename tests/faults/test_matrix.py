@@ -150,11 +150,11 @@ FAULTS = (
         hurt=send(signal.SIGSEGV),
     ),
     Fault(
-        "a rank stops for ever (SIGSTOP), with --timeout 12",
-        r"error: {mode} x\d did not end within --timeout 12 s: \d of 5 steps done, .* a step; "
+        "a rank stops for ever (SIGSTOP), with --timeout 8",
+        r"error: {mode} x\d did not end within --timeout 8 s: \d of 5 steps done, .* a step; "
         r"the last one \d+ s ago: a rank is stopped, or hangs",
-        modes=("single", "ddp"),
-        options=(*model("stops"), "--timeout", 12),
+        modes=("ddp",),
+        options=(*model("stops"), "--timeout", 8),
     ),
     Fault(
         "a rank stops for a second (SIGSTOP, SIGCONT)",

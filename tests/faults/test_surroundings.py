@@ -91,7 +91,7 @@ def test_a_loopback_interface_that_is_down_is_named(tmp_path: Path) -> None:
 
 def test_a_session_whose_parent_was_killed_is_resumed(start: Start, tmp_path: Path) -> None:
     """Exactly the missing runs are made, and the whole looks as if nothing had happened."""
-    plan = (*TINY, "--mode", "all", "--gpus", 2, "--rounds", 5, "--steps", 50)
+    plan = (*TINY, "--mode", "all", "--gpus", 2, "--rounds", 5, "--steps", 10)
     command = start(*plan)
 
     def rows() -> list[list[str]]:

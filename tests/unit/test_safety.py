@@ -51,3 +51,22 @@ def test_no_text_is_read_as_markup(path: Path) -> None:
             words = {word.arg: ast.unparse(word.value) for word in call.keywords}
             told_to_take_it_literally = words.get("markup") == "False"
             assert told_to_take_it_literally or path.stem in ("summary", "compare")
+
+
+def names_in(path: Path, function: str) -> list[str]:
+    """What a function calls, in the order of the source."""
+    (found,) = (
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name == function
+    )
+    calls = [node for node in ast.walk(found) if isinstance(node, ast.Call)]
+    return [ast.unparse(call.func) for call in sorted(calls, key=lambda call: call.lineno)]
+
+
+def test_a_rank_chooses_its_gpu_before_anything_is_allocated() -> None:
+    """C41: else every rank opens a context on GPU 0."""
+    order = names_in(PACKAGE / "launch" / "rank.py", "run_rank")
+    assert order.index("set_up_process") < order.index("runner.run")
+    assert order[:2] == ["make_share", "set_up_process"]
+    assert names_in(PACKAGE / "share.py", "set_up_process")[0] == "torch.cuda.set_device"
