@@ -116,12 +116,20 @@ def _collate(samples: Sequence[Sample]) -> tuple[Tensor, Tensor, tuple[Remark, .
 def _epochs(
     loader: DataLoader[Any], sampler: DistributedSampler[Any], remarks: set[Remark]
 ) -> Iterator[Batch]:
-    """Epoch after epoch, each in its own order, without end."""
-    for epoch in itertools.count():
-        sampler.set_epoch(epoch)
-        for images, labels, met in loader:
-            remarks.update(met)
-            yield images, labels
+    """Epoch after epoch, each in its own order, without end.
+
+    Raises:
+        RuntimeError: if a loader worker dies; torch itself may only say that a connection is lost.
+    """
+    try:
+        for epoch in itertools.count():
+            sampler.set_epoch(epoch)
+            for images, labels, met in loader:
+                remarks.update(met)
+                yield images, labels
+    except (ConnectionError, EOFError) as error:
+        kind = type(error).__name__
+        raise RuntimeError(f"a DataLoader worker exited unexpectedly ({kind})") from error
 
 
 class FolderDataset(Dataset[Sample]):

@@ -173,7 +173,7 @@ FAULTS = (
     ),
     Fault(
         "a loader worker is killed",
-        rf"{PEERLESS}: RuntimeError: DataLoader worker \(pid.* (killed|exited unexpectedly)",
+        rf"{PEERLESS}: RuntimeError: (a )?DataLoader worker .*(killed|exited unexpectedly)",
         modes=("single", "ddp"),
         options=(*IMAGES, *ENDLESS),
         hurt=kill_a_loader_worker,
