@@ -35,6 +35,13 @@ def is_last_rank() -> bool:
     )
 
 
+def note_time() -> None:
+    """Whole or not at all: the process may be killed by its peer's failure meanwhile."""
+    unfinished = FAULT_TIME.with_suffix(f".{os.getpid()}")
+    unfinished.write_text(str(time.monotonic()))
+    unfinished.replace(FAULT_TIME)
+
+
 class Faulty(nn.Module):
     """A small classifier that does something in its fourth forward pass."""
 
@@ -51,7 +58,7 @@ class Faulty(nn.Module):
         if self.calls < FAULTY_STEP:
             return logits
         if self.calls == FAULTY_STEP:
-            FAULT_TIME.write_text(str(time.monotonic()))
+            note_time()
         return self.fault(logits)
 
 
