@@ -18,7 +18,7 @@ MIN_OPEN_FILES = 1024
 MIN_AVAILABLE_BYTES = 4 * 2**30
 """Torch with its CUDA libraries takes 2 to 3 GB of RAM in a process."""
 
-MAX_LOAD_PER_CORE = 0.25
+MAX_LOAD_PER_CORE = 0.75
 """Above this, other work takes cores that the loaders and the ranks would use."""
 
 LOADER_BYTES_PER_GPU = (

@@ -64,11 +64,11 @@ def run_session(request: Request, call: Call) -> Outcome:
         plan = make_plan(request, machine, _num_classes(listing))
         for notice in (*plan.notices, *(listing.warnings if listing else ())):
             display.notice(notice)
+        facts = _preflight(supervisor, plan, listing)
+        plan = _with_classes(plan, facts.num_classes)
         system = describe_system()
         for notice in _disturbances(system, machine, build):
             display.notice(notice)
-        facts = _preflight(supervisor, plan, listing)
-        plan = _with_classes(plan, facts.num_classes)
         workload = Workload(machine, facts, listing)
         document = {
             **_document(request, call.argv, plan, build, system),

@@ -90,8 +90,8 @@ def test_a_machine_that_is_as_it_should_be_gets_no_advice(survey: Survey) -> Non
 
 AT_THE_LIMIT: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"usable_cores": 16}, {"usable_cores": 15}, "fewer-cores"),
-    ({"load_average_1min": 4.0}, {"load_average_1min": 4.1}, "busy"),
-    ({"load_average_1min": None}, {"load_average_1min": 9.0}, "busy"),
+    ({"load_average_1min": 12.0}, {"load_average_1min": 12.1}, "busy"),
+    ({"load_average_1min": None}, {"load_average_1min": 19.0}, "busy"),
     ({"governor": ""}, {"governor": "powersave"}, "governor"),
     ({"memory_available_bytes": 4 * GB}, {"memory_available_bytes": 4 * GB - 1}, "little-memory"),
     ({"open_files_soft": 1024}, {"open_files_soft": 1023}, "few-files"),
