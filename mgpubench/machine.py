@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import platform
+import re
 import warnings
 from importlib.metadata import PackageNotFoundError, version
 
@@ -40,7 +41,8 @@ def describe_build() -> TorchBuild:
     pairs = itertools.permutations(range(count), 2)
     return TorchBuild(
         git_version=torch.version.git_version,
-        config=torch.__config__.show().strip(),
+        # Without the folders of the machine on which torch was built.
+        config=re.sub(r"(CXX_COMPILER=)\S*/", r"\1", torch.__config__.show().strip()),
         cudnn_version=torch.backends.cudnn.version(),
         nccl_version=_nccl_version(),
         cuda_architectures=tuple(torch.cuda.get_arch_list()),

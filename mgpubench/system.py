@@ -97,7 +97,7 @@ class TorchBuild:
 
     git_version: str
     config: str
-    """`torch.__config__.show()`."""
+    """`torch.__config__.show()`, without paths."""
     cudnn_version: int | None
     nccl_version: str
     cuda_architectures: tuple[str, ...]
