@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +38,7 @@ def is_last_rank() -> bool:
 
 def note_time() -> None:
     """Whole or not at all: the process may be killed by its peer's failure meanwhile."""
-    unfinished = FAULT_TIME.with_suffix(f".{os.getpid()}")
+    unfinished = FAULT_TIME.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
     unfinished.write_text(str(time.monotonic()))
     unfinished.replace(FAULT_TIME)
 

@@ -86,14 +86,18 @@ def _environment_of_workers(scratch: Path) -> Iterator[None]:
     Ranks and runs of a session share what torch.compile makes, and it goes with the session, unless
     the user has a place of his own for it.
     """
-    values = {SCRATCH_VARIABLE: str(scratch), "TORCHINDUCTOR_CACHE_DIR": str(scratch / "compiled")}
-    ours = {name: value for name, value in values.items() if name not in os.environ}
-    os.environ.update(ours)
+    compiled_code = "TORCHINDUCTOR_CACHE_DIR"
+    before = {name: os.environ.get(name) for name in (SCRATCH_VARIABLE, compiled_code)}
+    # Always: inherited from another mgpubench it would name that one's folder, to be removed.
+    os.environ[SCRATCH_VARIABLE] = str(scratch)
+    os.environ.setdefault(compiled_code, str(scratch / "compiled"))
     try:
         yield
     finally:
-        for name in ours:
+        for name, value in before.items():
             os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 def _end_fork_server() -> None:
