@@ -10,19 +10,21 @@ EXIT_AFTER_SIGINT = 130
 
 
 def leave(signum: int, frame: FrameType | None) -> None:
-    """End at once: nothing has been started yet, and a traceback would tell nobody anything."""
+    """End at once: nothing has been started, and a traceback would tell nobody anything.
+
+    `mgpubench run` has a handler of its own as soon as it has something to lose.
+    """
+    os.write(2, b"error: interrupted by SIGINT\n")
     os._exit(EXIT_AFTER_SIGINT)
 
 
 def main() -> None:
     """The entry point of the `mgpubench` command."""
-    heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if heeded:  # and not ignored by whoever started it
+    # Not where it is ignored by whoever started this.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, leave)
     from mgpubench.cli import main as run_command
 
-    if heeded:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     run_command()
 
 
