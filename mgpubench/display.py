@@ -44,6 +44,8 @@ class SessionDisplay:
             self._bar.start()
         self._plan: Plan | None = None
         self._config: RunConfig | None = None
+        self._number = 0
+        """Of the run among those of this call: a resumed session makes only some of its plan."""
         self._steps_before = 0
         self._session_began_s = self._run_began_s = self._spoke_at_s = 0.0
         self._said: set[str] = set()
@@ -61,6 +63,7 @@ class SessionDisplay:
 
     def begin_run(self, config: RunConfig) -> None:
         """Name the run in the bar."""
+        self._number += 1
         self._config = config
         self._run_began_s = time.monotonic()
         if self._bar is not None and self._task is not None:
@@ -110,7 +113,7 @@ class SessionDisplay:
 
     def _name(self, config: RunConfig) -> str:
         total = len(self._plan.runs) if self._plan else 0
-        return f"run {config.position}/{total} (round {config.round}) {config.label}"
+        return f"run {self._number}/{total} (round {config.round}) {config.label}"
 
     def _left(self, steps: int) -> str:
         done = self._steps_before + steps

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from mgpubench.config import Precision, RunConfig, default_image_size
-from mgpubench.errors import RequestRefused
+from mgpubench.errors import BenchError, RequestRefused
 from mgpubench.models import find_function, make_module
 from mgpubench.records import ModelFacts
 from mgpubench.trainable import TrainableModel
@@ -62,7 +62,7 @@ def _make_on_meta(config: RunConfig) -> nn.Module:
     try:
         with torch.device("meta"):
             return make_module(config.model, config.num_classes)
-    except RequestRefused:
+    except BenchError:  # ours already: no such model, no torchvision
         raise
     # Some constructors look at numbers, which tensors on the meta device do not have; a function of
     # the user's own may do anything, and is heard when it is called once more.
@@ -73,7 +73,7 @@ def _make_on_meta(config: RunConfig) -> nn.Module:
 def _make_for_real(config: RunConfig) -> nn.Module:
     try:
         return make_module(config.model, config.num_classes)
-    except RequestRefused:
+    except BenchError:  # ours already: no such model, no torchvision
         raise
     # A function of the user's own may raise anything, SystemExit included.
     except BaseException as error:

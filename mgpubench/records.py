@@ -86,8 +86,9 @@ class Figures:
     skipped_images: int | None = None
     """Met in this run; None where the data are synthetic."""
     compile_s: float | None = None
+    """None where nothing was compiled."""
     recompiles: int | None = None
-    """None, both, where nothing was compiled."""
+    """None where torch.compile was not asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -73,3 +73,14 @@ def runs_out_of_memory(config: RunConfig, rank: int, folder: Path, listing: Path
     import torch
 
     torch.empty(2**60, dtype=torch.uint8)
+
+
+class Untellable(Exception):
+    """An error that cannot even be told."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words for it")
+
+
+def raises_the_untellable(config: RunConfig, rank: int, folder: Path, listing: Path) -> None:
+    raise Untellable

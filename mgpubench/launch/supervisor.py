@@ -134,7 +134,7 @@ class Supervisor:
             BenchError: what the function raised, or how its process ended.
         """
         folder = self._new_folder()
-        task = self._task(target, args, 0, folder, hide_gpus=hide_gpus)
+        task = Task(target, args, 0, folder, self._lock, hide_gpus)
 
         def watch(elapsed_s: float) -> None:
             if elapsed_s > SHORT_TASK_TIMEOUT_S:
@@ -152,11 +152,12 @@ class Supervisor:
         """
         folder = self._new_folder()
         tasks = [
-            self._task(
+            Task(
                 target,
                 (config, rank, folder, listing),
                 rank,
                 folder,
+                self._lock,
                 hide_gpus=config.device_type == "cpu",
             )
             for rank in range(config.world_size)
@@ -168,11 +169,6 @@ class Supervisor:
             check_pace(config, count, elapsed_s)
 
         return self._run(tasks, config.label, watch)
-
-    def _task(
-        self, target: str, args: tuple[Any, ...], rank: int, folder: Path, *, hide_gpus: bool
-    ) -> Task:
-        return Task(target, args, rank, folder, self._lock, hide_gpus)
 
     def _new_folder(self) -> Path:
         self._num_launches += 1

@@ -19,6 +19,9 @@ from mgpubench import host
 from mgpubench.errors import BenchError, TorchUnavailable
 from mgpubench.launch.orphans import end_group_with_parent
 
+SAVE_ATTEMPTS = 3
+"""To leave a failure behind."""
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -103,14 +106,14 @@ def _failure(error: BaseException) -> Failure:
 
 
 def _save_failure(error: BaseException, task: Task) -> None:
-    saved = False
-    while not saved:
-        # Torch's handler raises when a loader worker dies, at any line, and perhaps once more here.
+    # Torch's handler raises when a loader worker dies, at any line, and perhaps once more here. Not
+    # for ever: the error itself may be one that cannot even be told.
+    for _ in range(SAVE_ATTEMPTS):
         with contextlib.suppress(RuntimeError):
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             with contextlib.suppress(OSError):  # no space left: the parent looks at that itself
                 _save(_failure(error), task.failure_file)
-            saved = True
+            return
 
 
 def _save(content: object, path: Path) -> None:

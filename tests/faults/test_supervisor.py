@@ -119,3 +119,11 @@ def test_the_scratch_folder_of_a_launch_is_removed(
 ) -> None:
     fail(supervisor, two_ranks, "raises_on_rank_1")
     assert not [name for name in os.listdir(supervisor.scratch) if name.startswith("launch")]
+
+
+def test_an_error_that_cannot_be_told_ends_the_run_all_the_same(
+    supervisor: Supervisor, cpu_config: Make
+) -> None:
+    error = fail(supervisor, cpu_config(), "raises_the_untellable")
+    assert "rank 0" in error.message
+    assert "exited with code 1 without leaving a record" in error.message

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mgpubench.config import default_image_size
-from mgpubench.errors import RequestRefused
+from mgpubench.errors import RequestRefused, TorchUnavailable
 from mgpubench.preflight import inspect_model
 from mgpubench.records import ModelFacts
 from mgpubench.train import TrainStep
@@ -190,3 +190,10 @@ def test_what_data_parallel_gathers_has_a_batch_dimension(name: str) -> None:
     model = build_model(make_cpu_config(model=name, num_classes=10))
     outputs = model(torch.zeros(2, 3, 96, 96, dtype=torch.uint8))
     assert all(output.dim() == 2 and len(output) == 2 for output in outputs)
+
+
+def test_a_missing_torchvision_is_said_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not as a fault of the model."""
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    with pytest.raises(TorchUnavailable, match="resnet18 needs torchvision, which cannot be"):
+        inspect("resnet18")
