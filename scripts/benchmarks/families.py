@@ -13,11 +13,10 @@ import torch
 import torchvision
 
 from mgpubench import host
-from mgpubench.config import BUILTIN_MODELS, NUM_SYNTHETIC_CLASSES, default_image_size
+from mgpubench.config import BUILTIN_MODELS, RunConfig
 from mgpubench.errors import BenchError
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Supervisor, open_supervisor
-from mgpubench.models import make_module
 from mgpubench.plan import make_plan
 from mgpubench.request import Request
 
@@ -34,30 +33,29 @@ every family trained for one step in every mode, with two CPU devices and two im
 """
 
 
-def families() -> Iterator[tuple[str, str, int]]:
-    """Each family with its smallest model and that model's number of parameters."""
-    members: dict[str, list[tuple[int, str]]] = {"built in": []}
-    known = torchvision.models.list_models(module=torchvision.models)
-    for name in [*BUILTIN_MODELS, *known]:
-        family = "built in"
-        if name in known:
-            family = torchvision.models.get_model_builder(name).__module__.rpartition(".")[2]
-        with torch.device("meta"):
-            model = make_module(name, NUM_SYNTHETIC_CLASSES)
-        parameters = sum(parameter.numel() for parameter in model.parameters())
-        members.setdefault(family, []).append((parameters, name))
+def families() -> Iterator[tuple[str, str]]:
+    """Each family with its smallest model, by what torchvision says of its weights."""
+    members: dict[str, list[tuple[int, str]]] = {"built in": [(0, BUILTIN_MODELS[0])]}
+    for name in torchvision.models.list_models(module=torchvision.models):
+        family = torchvision.models.get_model_builder(name).__module__.rpartition(".")[2]
+        weights = next(iter(torchvision.models.get_model_weights(name)))
+        members.setdefault(family, []).append((weights.meta["num_params"], name))
     for family, models in sorted(members.items()):
-        parameters, name = min(models)
-        yield family, name, parameters
+        yield family, min(models)[1]
 
 
-def try_modes(supervisor: Supervisor, name: str) -> list[str]:
-    """What came of one step in each mode."""
+def plan_one_step(name: str) -> tuple[RunConfig, ...]:
+    """One run of one step in each mode."""
     request = Request(
         device="cpu", gpus=(2,), model=name, batch_per_gpu=2, warmup_steps=0, steps=1, rounds=1
     )
+    return make_plan(request, host.assumed_machine(0)).runs
+
+
+def try_modes(supervisor: Supervisor, runs: tuple[RunConfig, ...]) -> list[str]:
+    """What came of one step in each mode."""
     answers = dict.fromkeys(MODES, "not run")
-    for config in make_plan(request, host.assumed_machine(0)).runs:
+    for config in runs:
         try:
             supervisor.launch(replace(config, timeout_s=300.0), Path("none"), lambda steps: None)
             answers[config.mode] = "yes"
@@ -70,10 +68,14 @@ def main() -> None:
     """Write the page."""
     lines = []
     with StopSignal().installed() as stop, open_supervisor(stop, "torchvision") as parent:
-        for family, name, parameters in families():
-            answers = " | ".join(try_modes(parent, name))
-            size = default_image_size(name)
-            lines.append(f"| {family} | {name} | {parameters:,} | {size} | {answers} |")
+        for family, name in families():
+            runs = plan_one_step(name)
+            facts = parent.call("mgpubench.preflight:inspect_model", list(runs[:1]))
+            answers = " | ".join(try_modes(parent, runs))
+            lines.append(
+                f"| {family} | {name} | {facts.num_parameters:,} | {runs[0].image_size} "
+                f"| {answers} |"
+            )
             print(lines[-1], flush=True)
     head = HEAD.format(
         torch=torch.__version__.partition("+")[0],
