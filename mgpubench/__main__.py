@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from types import FrameType
@@ -14,7 +15,8 @@ def leave(signum: int, frame: FrameType | None) -> None:
 
     `mgpubench run` has a handler of its own as soon as it has something to lose.
     """
-    os.write(2, b"error: interrupted by SIGINT\n")
+    with contextlib.suppress(OSError):
+        os.write(2, b"error: interrupted by SIGINT\n")
     os._exit(EXIT_AFTER_SIGINT)
 
 

@@ -18,6 +18,12 @@ Precision = Literal["fp32", "tf32", "amp-bf16"]
 Scaling = Literal["weak", "strong"]
 
 MODES: tuple[Mode, ...] = get_args(Mode)
+EFFECTIVE_MODES: dict[Mode, tuple[EffectiveMode, ...]] = {
+    "single": ("single",),
+    "dp": ("dp", "passthrough", "cpu-replicas", "oversubscribed"),
+    "ddp": ("ddp", "oversubscribed"),
+}
+"""What may really have run where a mode was asked for."""
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 DEVICE_CHOICES: tuple[DeviceChoice, ...] = get_args(DeviceChoice)
 

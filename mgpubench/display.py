@@ -17,15 +17,16 @@ from mgpubench.plan import Plan
 from mgpubench.records import RunRecord
 
 PLAIN_LINE_EVERY_S = 30.0
-"""In a pipe a long run says that it lives, and a log stays short."""
-
+PLAIN_LINE_EVERY_SHARE = 0.2
+"""In a pipe a long run says that it lives, the less often the longer the session lasts already: the
+log of a day has some 50 lines beside those of its runs."""
 
 MIN_WIDTH_OF_A_BAR = 80
 """In a narrower terminal the bar would cut its numbers, and so there are plain lines."""
 
 
 class SessionDisplay:
-    """A `session.Display` on stderr."""
+    """A `recorder.Display` on stderr."""
 
     def __init__(self, *, verbose: bool) -> None:
         self._verbose = verbose
@@ -74,7 +75,7 @@ class SessionDisplay:
         rate = f"{format_rate(steps / (time.monotonic() - self._run_began_s))} steps/s"
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._steps_before + steps, rate=rate)
-        elif time.monotonic() - self._spoke_at_s > PLAIN_LINE_EVERY_S and self._config:
+        elif self._config and self._has_been_silent():
             total = self._config.total_steps
             self._line(
                 f"{self._name(self._config)}: step {steps} of {total} {rate} {self._left(steps)}"
@@ -122,6 +123,12 @@ class SessionDisplay:
         elapsed_s = time.monotonic() - self._session_began_s
         left_s = elapsed_s / done * (_total_steps(self._plan) - done)
         return f"({format_duration(left_s)} left)" if left_s >= 1 else ""
+
+    def _has_been_silent(self) -> bool:
+        now_s = time.monotonic()
+        lasted_s = now_s - self._session_began_s
+        patience_s = max(PLAIN_LINE_EVERY_S, PLAIN_LINE_EVERY_SHARE * lasted_s)
+        return now_s - self._spoke_at_s > patience_s
 
     def _line(self, text: str) -> None:
         self._spoke_at_s = time.monotonic()

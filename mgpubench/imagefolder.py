@@ -6,6 +6,7 @@ all ranks see the same samples. Decoding is `data`'s work.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import dataclass
@@ -33,6 +34,16 @@ class ImageListing:
     samples: tuple[tuple[str, int], ...]
     """Path and class number of each image."""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """Of the names and classes of all images, wherever the folder lies."""
+        digest = hashlib.sha256()
+        for image, label in self.samples:
+            digest.update(
+                f"{os.path.relpath(image, self.root)}\0{label}\0".encode(errors="replace")
+            )
+        return digest.hexdigest()[:16]
 
     def save_samples(self, path: Path) -> None:
         """Write the samples for the workers to read."""

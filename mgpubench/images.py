@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import torch
 from PIL import Image
 from torch import Tensor
-from torchvision.io import ImageReadMode, decode_image, read_file
+from torchvision.io import ImageReadMode, decode_image
 from torchvision.transforms.v2 import functional
 
 from mgpubench.format import plain
@@ -47,12 +47,12 @@ def decode_rgb(path: str) -> Tensor:
         UnreadableImage: if it cannot be read.
     """
     try:
-        encoded = read_file(path)
+        encoded = _read(path)
         is_jpeg = encoded[:2].tolist() == JPEG_SIGNATURE
         if not is_jpeg or len(encoded) * MAX_JPEG_PIXELS_PER_BYTE > _pixel_limit():
             _check_header(path)
         image: Tensor = decode_image(encoded, ImageReadMode.UNCHANGED)
-    except RuntimeError:
+    except (OSError, RuntimeError):
         return _decode_with_pillow(path)
     if image.dtype != torch.uint8 or image.dim() != 3:
         return _decode_with_pillow(path)  # 16 bit; several frames
@@ -63,6 +63,16 @@ def decode_rgb(path: str) -> Tensor:
         return image.expand(3, -1, -1)
     # One channel of a PNG may be a palette's numbers; four are CMYK, or RGB with an alpha to drop.
     return _decode_with_pillow(path)
+
+
+def _read(path: str) -> Tensor:
+    """All bytes of a file; a zero for one that is empty, since no tensor is made of nothing.
+
+    torchvision's read_file maps it, and a file that is cut short meanwhile would kill the process.
+    """
+    with open(path, "rb") as file:
+        content = bytearray(file.read())
+    return torch.frombuffer(content or bytearray(1), dtype=torch.uint8)
 
 
 def is_huge(image: Tensor) -> bool:

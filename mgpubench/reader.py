@@ -10,13 +10,14 @@ import csv
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 from mgpubench.errors import NoUsableResults, ResultsUnreadable
+from mgpubench.format import format_count
 from mgpubench.records import SCHEMA_VERSION, RunRecord
 from mgpubench.results import RUNS_CSV
 from mgpubench.rows import PARSERS, REQUIRED_COLUMNS, RowFault, is_text, parse_cell, parse_row
@@ -47,7 +48,7 @@ def read_sessions(paths: Sequence[Path]) -> Reading:
             refusals.append(refusal)
     if refusals and not readings:
         raise _sum_up(refusals)
-    return _merge(readings, [refusal.message for refusal in refusals])
+    return merge(readings, [refusal.message for refusal in refusals])
 
 
 def newest_session(root: Path) -> tuple[Path, int]:
@@ -94,6 +95,8 @@ class _Line:
     place: str
     cells: list[str]
     fault: str
+    is_unfinished: bool
+    """The file ends within it: its writer was ended, or its disk was full."""
 
 
 def _find_all(paths: Sequence[Path]) -> tuple[list[Path], list[ResultsUnreadable]]:
@@ -136,55 +139,90 @@ def _sum_up(refusals: Sequence[ResultsUnreadable]) -> ResultsUnreadable:
     return ResultsUnreadable(first.message + more, first.hint)
 
 
-def _merge(readings: dict[Path, Reading], warnings: list[str]) -> Reading:
-    """All runs, each once: a copied session, or a copied line, would count everything twice."""
-    records: list[RunRecord] = []
-    seen: set[str] = set()
-    for path, reading in readings.items():
-        made = _last_attempts(reading.records)
-        distinct = _distinct(made)
-        fresh = [record for record in distinct if record.run_id not in seen]
-        warnings += reading.warnings
-        if repeats := len(made) - len(distinct):
-            warnings.append(
-                f"{path}: left out {repeats} lines that repeat or contradict another one of the "
-                "same run_id"
-            )
-        if known := len(distinct) - len(fresh):
-            warnings.append(
-                f"{path}: left out {known} of {len(reading.records)} runs, whose run_id was "
-                "read from another file already"
-            )
-        records += fresh
-        seen.update(record.run_id for record in fresh if record.run_id)
-    return Reading(records, warnings)
+def merge(readings: Mapping[Path, Reading], warnings: Sequence[str] = ()) -> Reading:
+    """All runs, each once, and all warnings.
 
-
-def _last_attempts(records: Sequence[RunRecord]) -> list[RunRecord]:
-    """Without the failures of runs that a resumed session made again."""
-    last = {record.run_id: place for place, record in enumerate(records)}
-    return [
-        record
-        for place, record in enumerate(records)
-        if record.is_ok or not record.run_id or place == last[record.run_id]
-    ]
-
-
-def _distinct(records: Sequence[RunRecord]) -> list[RunRecord]:
-    """Without repetitions of one run; runs that have no id cannot be told apart, and stay.
-
-    Of runs with the same id and other figures nobody knows which is right: none is used.
+    A copied session, or a copied line, would count everything twice. Failures of a run that a
+    resumed session made again are left out. Of ok runs with one run_id and different figures nobody
+    knows which is right: none is used.
     """
-    kept = dict.fromkeys(record for record in records if record.run_id)  # in their order
-    times = Counter(record.run_id for record in kept)
-    without_id = [record for record in records if not record.run_id]
-    return [*(record for record in kept if times[record.run_id] == 1), *without_id]
+    chosen = _choose([record for reading in readings.values() for record in reading.records])
+    records: list[RunRecord] = []
+    told = list(warnings)
+    taken: dict[str, Path] = {}
+    for path, reading in readings.items():
+        told += reading.warnings
+        left_out: Counter[str] = Counter()
+        for record in reading.records:
+            fate = _fate(record, chosen, taken, path)
+            left_out[fate] += 1
+            if fate == _USED:
+                taken[record.run_id] = path
+                records.append(record)
+        of_all = f"of {format_count(len(reading.records), 'run')}"
+        told += [
+            f"{path}: left out {left_out[fate]} {of_all}, {text}"
+            for fate, text in _LEFT_OUT.items()
+            if left_out[fate]
+        ]
+    return Reading(records, told)
+
+
+_USED, _MADE_AGAIN, _REPEATED, _KNOWN = "used", "made again", "repeated", "known"
+_LEFT_OUT = {
+    _REPEATED: "which repeat or contradict another one of the same run_id",
+    _KNOWN: "whose run_id was read from another file already",
+}
+
+
+def _choose(records: Sequence[RunRecord]) -> dict[str, RunRecord | None]:
+    """The record to use of each run_id: the one with figures, or else the last failure."""
+    attempts: dict[str, list[RunRecord]] = {}
+    for record in records:
+        attempts.setdefault(record.run_id, []).append(record)
+    chosen: dict[str, RunRecord | None] = {}
+    for run_id, of_one_run in attempts.items():
+        measured = {record for record in of_one_run if record.is_ok} or {of_one_run[-1]}
+        chosen[run_id] = measured.pop() if len(measured) == 1 else None
+    return chosen
+
+
+def _fate(
+    record: RunRecord,
+    chosen: Mapping[str, RunRecord | None],
+    taken: Mapping[str, Path],
+    path: Path,
+) -> str:
+    if not record.run_id:
+        return _USED  # runs without an id cannot be told apart
+    choice = chosen[record.run_id]
+    if not record.is_ok and record != choice:
+        return _MADE_AGAIN
+    if record != choice:
+        return _REPEATED
+    if record.run_id not in taken:
+        return _USED
+    return _REPEATED if taken[record.run_id] == path else _KNOWN
+
+
+class _Text:
+    """The lines of a text, of which the last one is remembered."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self.last_line = ""
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._file:
+            self.last_line = line
+            yield line
 
 
 def _split(file: TextIO) -> Iterator[_Line]:
     """The records of a file that are not blank, with the lines on which they stand."""
+    text = _Text(file)
     # strict: after a lost quotation mark, a lenient reader may join two runs into one.
-    reader = csv.reader(file, strict=True)
+    reader = csv.reader(text, strict=True)
     while True:
         first = reader.line_num + 1
         cells, fault = [], ""
@@ -197,7 +235,7 @@ def _split(file: TextIO) -> Iterator[_Line]:
         last = reader.line_num
         if fault or any(cells):
             place = f"line {first}" if first == last else f"lines {first} to {last}"
-            yield _Line(place, cells, fault)
+            yield _Line(place, cells, fault, not text.last_line.endswith(("\n", "\r")))
 
 
 def _read_lines(path: Path, lines: Iterator[_Line]) -> Reading:
@@ -213,7 +251,8 @@ def _read_lines(path: Path, lines: Iterator[_Line]) -> Reading:
         try:
             records.append(_read_line(where, header, line))
         except RowFault as fault:
-            first_fault = first_fault or f"{where}: {fault}"
+            if not line.is_unfinished:
+                first_fault = first_fault or f"{where}: {fault}"
             warnings.append(f"{where}: {fault}; skipped")
     if first_fault and not records:
         raise ResultsUnreadable(

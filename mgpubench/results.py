@@ -31,8 +31,10 @@ SESSION_JSON = "session.json"
 RUN_COLUMNS = tuple(field.name for field in fields(RunRecord))
 STEP_COLUMNS = tuple(field.name for field in fields(StepRecord))
 
-_CELL_SAFE = str.maketrans({"\r": "\n", "\0": "\N{REPLACEMENT CHARACTER}"})
-"""Python 3.11's csv module writes a carriage return without quotes, which breaks the line."""
+COLUMNS = {STEPS_CSV: STEP_COLUMNS, RUNS_CSV: RUN_COLUMNS}
+
+_CELL_SAFE = str.maketrans({"\r": " ", "\n": " ", "\0": "\N{REPLACEMENT CHARACTER}"})
+"""One row is one line, so that half a row is never more than the last line of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,9 @@ class Session:
     id: str
     folder: Path
     lock: int
-    """A file descriptor of runs.csv, which is locked until the session is closed."""
+    """A file descriptor of session.json, which is locked until the session is closed."""
+    repairs: tuple[str, ...] = ()
+    """What had to be mended in its files as it was opened again, a line each."""
 
     def __enter__(self) -> Session:
         """The session itself."""
@@ -53,13 +57,27 @@ class Session:
         os.close(self.lock)
 
     def append(self, record: RunRecord, steps: Iterable[StepRecord]) -> None:
-        """Write one finished run, its steps first.
+        """Write one run, its steps first.
 
         Raises:
-            BenchError: if the disk refuses; the files then end with the run before this one.
+            BenchError: if the disk refuses; there is then no row of this run, nor half of one.
         """
         _append(self.folder / STEPS_CSV, STEP_COLUMNS, steps)
         _append(self.folder / RUNS_CSV, RUN_COLUMNS, [record])
+
+    def keep_steps_of(self, run_ids: Collection[str]) -> None:
+        """Leave out the steps of all other runs, in one stroke: they will be made again.
+
+        Raises:
+            RequestRefused: if the file cannot be written.
+        """
+        path = self.folder / STEPS_CSV
+        temporary = path.with_name(f".{path.name}.part")
+        kept = {run_id.encode() for run_id in run_ids}
+        with _refusing(self.folder), open(path, "rb") as old, open(temporary, "wb") as new:
+            new.write(old.readline())
+            new.writelines(line for line in old if line.partition(b",")[0] in kept)
+            os.replace(temporary, path)
 
 
 def check_writable(out: Path) -> None:
@@ -99,43 +117,54 @@ def open_session(out: Path, document: dict[str, object], now: datetime) -> Sessi
         folder = _make_folder(out, now)
         about = {"schema_version": SCHEMA_VERSION, "session_id": folder.name, **document}
         _write_json(folder / SESSION_JSON, about)
-        for name, columns in ((STEPS_CSV, STEP_COLUMNS), (RUNS_CSV, RUN_COLUMNS)):
+        for name, columns in COLUMNS.items():
             with _open_text(folder / name, "x") as file:
                 write_rows(file, [columns])
+        return Session(folder.name, folder, _lock(folder))
     except OSError as error:
         raise RequestRefused(
             f"results cannot be written to {out}: {error.strerror}",
             "Give another folder with --out.",
         ) from error
-    return Session(folder.name, folder, _lock(folder))
 
 
-def reopen_session(folder: Path, finished: Collection[str]) -> Session:
+def reopen_session(folder: Path, session_id: str) -> Session:
     """Open a session that was broken off, so that rows can be added to it.
 
-    A half-written last line goes, and so do the steps of runs that are not in `finished` (run_ids):
-    they will be made again.
+    Whatever its files have behind their last whole line goes first.
 
     Raises:
-        RequestRefused: if another process is at work in it, or it cannot be written.
+        RequestRefused: if another process is at work in it, or another program has changed its
+            columns, or it cannot be written.
     """
-    try:
+    with _refusing(folder):
         lock = _lock(folder)
-        for name, columns in ((STEPS_CSV, STEP_COLUMNS), (RUNS_CSV, RUN_COLUMNS)):
-            _end_with_a_whole_line(folder / name)
-            if not (folder / name).stat().st_size:
-                with _open_text(folder / name, "a") as file:
-                    write_rows(file, [columns])
-        _keep_steps(folder / STEPS_CSV, finished)
+    try:
+        with _refusing(folder):
+            repairs = [
+                repair
+                for name, columns in COLUMNS.items()
+                for repair in _mend(folder / name, columns)
+            ]
+    except BaseException:
+        os.close(lock)
+        raise
+    return Session(session_id, folder, lock, tuple(repairs))
+
+
+@contextmanager
+def _refusing(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise RequestRefused(
             f"{folder} cannot be written: {error.strerror}", "Change its permissions, or make room."
         ) from error
-    return Session(folder.name, folder, lock)
 
 
 def _lock(folder: Path) -> int:
-    file = os.open(folder / RUNS_CSV, os.O_WRONLY | os.O_CREAT, 0o666)
+    # session.json is there as long as the session is, and nobody writes it again.
+    file = os.open(folder / SESSION_JSON, os.O_RDWR)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -148,21 +177,23 @@ def _lock(folder: Path) -> int:
     return file
 
 
-def _end_with_a_whole_line(path: Path) -> None:
+def _mend(path: Path, columns: Sequence[str]) -> Iterator[str]:
+    """Let a file end with a whole line, and begin with its header."""
     path.touch()
     content = path.read_bytes()
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
         os.truncate(path, whole)
-
-
-def _keep_steps(path: Path, finished: Collection[str]) -> None:
-    """Leave out the steps of runs that have no row, all in one stroke."""
-    temporary = path.with_name(f".{path.name}.part")
-    with open(path, encoding="utf-8", newline="") as old, _open_text(temporary, "w") as new:
-        new.write(old.readline())
-        new.writelines(line for line in old if line.partition(",")[0] in finished)
-    os.replace(temporary, path)
+        yield f"{path}: the last line was not finished, and is left out"
+    header = ",".join(columns)
+    if not whole:
+        with _open_text(path, "a") as file:
+            write_rows(file, [columns])
+    elif content.partition(b"\n")[0] != header.encode():
+        raise RequestRefused(
+            f"{path} has not the columns with which it was made, so that no row can be added",
+            "Another program has written it; mgpubench compare may still read it.",
+        )
 
 
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t")

@@ -8,77 +8,117 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mgpubench import __version__
+from mgpubench import __version__, host
 from mgpubench.config import RunConfig
 from mgpubench.errors import RequestRefused
 from mgpubench.plan import Plan
-from mgpubench.reader import read_runs
+from mgpubench.reader import merge, read_runs
 from mgpubench.records import SCHEMA_VERSION, RunRecord, run_id
 from mgpubench.request import Request
 from mgpubench.results import RUNS_CSV, SESSION_JSON
 
-UNCHANGED = ("machine", "environment", "dataset", "model_facts")
-"""Parts of session.json that must be as they were: other runs would not be equal work."""
+MADE_BY = ("mgpubench_version", "mgpubench_commit", "schema_version")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SavedSession:
-    """A session as its folder has it."""
+    """What session.json has of a session; nobody writes it again."""
 
+    id: str
+    """Of the session, whatever its folder is called by now."""
     folder: Path
     document: dict[str, Any]
-    """session.json."""
+    """All of session.json."""
     request: Request
     plan: Plan
+
+    def id_of(self, run: RunConfig) -> str:
+        """The run_id of a run of the plan."""
+        return run_id(self.id, run.position)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """How far a session has come."""
+
     finished: tuple[RunRecord, ...]
     """The runs that succeeded, in the order of the file."""
+    missing: Plan
+    """The runs that were not made or failed, in their old order."""
     warnings: tuple[str, ...]
     """About lines of runs.csv that cannot be used; their runs are made again."""
 
-    @property
-    def missing(self) -> Plan:
-        """The runs that were not made or failed, in their old order."""
-        done = {record.run_id for record in self.finished}
-        runs = [run for run in self.plan.runs if run_id(self.folder.name, run.position) not in done]
-        return replace(self.plan, runs=tuple(runs))
-
 
 def load_session(folder: Path) -> SavedSession:
-    """Read a session folder back.
+    """Read session.json back.
 
     Raises:
-        RequestRefused: if it is none, or another version of mgpubench wrote it.
+        RequestRefused: if there is none, or another version of mgpubench wrote it.
     """
     document = _read_document(folder / SESSION_JSON)
-    written_by = document.get("mgpubench_version")
-    if document.get("schema_version") != SCHEMA_VERSION or written_by != __version__:
-        raise RequestRefused(
-            f"--resume {folder}: mgpubench {written_by} made this session, and this is "
-            f"{__version__}; the rest of it would not be equal work",
-            "Resume it with the version that began it, or make a new session.",
-        )
+    _check_maker(folder, document)
     try:
-        request = Request(**_with_tuples(document["request"]))
-        runs = tuple(RunConfig(**_with_tuples(run)) for run in document["plan"])
-        notices = tuple(document["notices"])
-    except (KeyError, TypeError) as error:
+        saved = SavedSession(
+            id=document["session_id"],
+            folder=folder,
+            document=document,
+            request=Request(**_with_tuples(document["request"])),
+            plan=Plan(
+                runs=tuple(RunConfig(**_with_tuples(run)) for run in document["plan"]),
+                notices=tuple(document["notices"]),
+            ),
+        )
+        for run in saved.plan.runs:
+            saved.id_of(run)
+    # Whatever may be wrong with a file that somebody has edited.
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RequestRefused(
             f"--resume {folder}: {SESSION_JSON} is not as mgpubench writes it ({error})",
             "Was it edited? Make a new session.",
         ) from error
-    finished, warnings = _read_finished(folder / RUNS_CSV)
-    return SavedSession(
-        folder=folder,
-        document=document,
-        request=request,
-        plan=Plan(runs=runs, notices=notices),
+    return saved
+
+
+def _check_maker(folder: Path, document: Mapping[str, Any]) -> None:
+    then = tuple(document.get(name) for name in MADE_BY)
+    now = (__version__, host.own_commit(), SCHEMA_VERSION)
+    if then != now:
+        version, commit, schema = then
+        raise RequestRefused(
+            f"--resume {folder}: mgpubench {version} (commit {commit or 'unknown'}, schema "
+            f"{schema}) made this session, and this is {now[0]} (commit {now[1] or 'unknown'}, "
+            f"schema {now[2]}); the rest of it would not be equal work",
+            "Resume it with the version that began it, or make a new session.",
+        )
+
+
+def read_progress(saved: SavedSession) -> Progress:
+    """What has been made of a session and what is missing.
+
+    Raises:
+        ResultsUnreadable: if its runs.csv is none.
+    """
+    path = saved.folder / RUNS_CSV
+    records: list[RunRecord] = []
+    warnings: list[str] = []
+    # A session that was killed as it began has no file yet, or an empty one.
+    if path.exists() and path.stat().st_size:
+        reading = merge({path: read_runs(path)})
+        records, warnings = reading.records, reading.warnings
+    finished = tuple(record for record in records if record.is_ok)
+    done = {record.run_id for record in finished}
+    missing = [run for run in saved.plan.runs if saved.id_of(run) not in done]
+    return Progress(
         finished=finished,
-        warnings=warnings,
+        missing=replace(saved.plan, runs=tuple(missing)),
+        warnings=tuple(warnings),
     )
 
 
 def check_unchanged(saved: SavedSession, now: Mapping[str, object]) -> None:
     """Refuse to go on where something that runs must have in common has changed.
+
+    `now` has the parts of session.json that are looked at, under their names (`system.packages`).
 
     Raises:
         RequestRefused: naming every field that differs, with its old and new value.
@@ -87,8 +127,8 @@ def check_unchanged(saved: SavedSession, now: Mapping[str, object]) -> None:
     present = json.loads(json.dumps(now))
     changed = [
         difference
-        for part in UNCHANGED
-        for difference in _differences(part, saved.document.get(part), present.get(part))
+        for part, value in present.items()
+        for difference in _differences(part, _look_up(saved.document, part), value)
     ]
     if changed:
         raise RequestRefused(
@@ -96,6 +136,13 @@ def check_unchanged(saved: SavedSession, now: Mapping[str, object]) -> None:
             + "; ".join(changed),
             "Put it back as it was, or make a new session.",
         )
+
+
+def _look_up(document: Mapping[str, Any], path: str) -> object:
+    value: object = document
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
 
 
 def _differences(name: str, old: object, new: object) -> Iterator[str]:
@@ -118,14 +165,6 @@ def _read_document(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise RequestRefused(f"--resume {path.parent}: {path} is not a session's file")
     return document
-
-
-def _read_finished(path: Path) -> tuple[tuple[RunRecord, ...], tuple[str, ...]]:
-    # A session that was killed as it began has no file yet, or an empty one.
-    if not path.exists() or not path.stat().st_size:
-        return (), ()
-    reading = read_runs(path)
-    return tuple(record for record in reading.records if record.is_ok), tuple(reading.warnings)
 
 
 def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from typing import Any, get_args, get_type_hints
 
+from mgpubench.config import EFFECTIVE_MODES
 from mgpubench.records import RunRecord, Status
 from mgpubench.results import is_formula
 
@@ -24,14 +25,9 @@ REQUIRED_COLUMNS = (*NEVER_EMPTY, "throughput_samples_per_s")
 THROUGHPUT_LIMITS_SAMPLES_PER_S = (1e-12, 1e12)
 """Beyond these a figure is a fault of the file, and exponentials would overflow later on."""
 
-THROUGHPUT_TOLERANCE = 0.01
-"""How far throughput may be from samples / window_s before the row contradicts itself."""
-
-NEVER_NEGATIVE = (
-    *("window_s", "step_time_median_s", "step_time_p95_s", "step_time_p99_s", "step_time_max_s"),
-    *("data_wait_s", "samples", "steps", "warmup_steps", "global_batch", "batch_per_device"),
-    *("num_parameters", "parameter_bytes", "dataset_samples", "image_size", "compile_s"),
-)
+TOLERANCE = 0.01
+"""How far figures may be from each other before a row contradicts itself: a spreadsheet may have
+left few of their digits."""
 
 STATUSES = get_args(Status)
 
@@ -92,13 +88,22 @@ def _check(record: RunRecord) -> None:
         raise RowFault(f"status is {record.status!r}, which is not one of {', '.join(STATUSES)}")
     if record.num_devices < 1:
         raise RowFault(f"num_devices is {record.num_devices}")
-    for column in NEVER_NEGATIVE:
+    for column in NUMBERS:
         value = getattr(record, column)
         if value is not None and value < 0:
             raise RowFault(f"{column} is {value!r}, and cannot be negative")
+    _check_mode(record)
     if record.is_ok:
         _check_throughput(record)
         _check_samples(record)
+
+
+def _check_mode(record: RunRecord) -> None:
+    """A mode is known, and what really ran is of that mode."""
+    if record.mode not in EFFECTIVE_MODES:
+        raise RowFault(f"mode is {record.mode!r}, which is not one of {', '.join(EFFECTIVE_MODES)}")
+    if record.effective_mode and record.effective_mode not in EFFECTIVE_MODES[record.mode]:
+        raise RowFault(f"mode is {record.mode!r}, and effective_mode {record.effective_mode!r}")
 
 
 def _check_samples(record: RunRecord) -> None:
@@ -119,13 +124,20 @@ def _check_throughput(record: RunRecord) -> None:
         raise RowFault("status is ok, and throughput_samples_per_s is empty")
     if not low < throughput < high:
         raise RowFault(f"throughput_samples_per_s is {throughput!r}")
-    if record.samples is None or record.window_s is None:
-        return
-    expected = record.samples / record.window_s if record.window_s > 0 else 0.0
-    if not math.isclose(throughput, expected, rel_tol=THROUGHPUT_TOLERANCE):
+    if record.window_s == 0:
+        raise RowFault(f"samples / window_s is {record.samples} / {record.window_s!r}")
+    _check_ratio(record, "throughput_samples_per_s", "samples", "window_s")
+    _check_ratio(
+        record, "throughput_per_device_samples_per_s", "throughput_samples_per_s", "num_devices"
+    )
+
+
+def _check_ratio(record: RunRecord, ratio: str, above: str, below: str) -> None:
+    """Where all three are known, the first is the second divided by the third."""
+    values = [getattr(record, column) for column in (ratio, above, below)]
+    if None not in values and not math.isclose(values[0], values[1] / values[2], rel_tol=TOLERANCE):
         raise RowFault(
-            f"throughput_samples_per_s is {throughput!r}, and samples / window_s is "
-            f"{record.samples!r} / {record.window_s!r}"
+            f"{ratio} is {values[0]!r}, and {above} / {below} is {values[1]!r} / {values[2]!r}"
         )
 
 
@@ -152,6 +164,12 @@ def _bool(cell: str) -> bool:
     return cell.lower() == "true"
 
 
+def _peaks(cell: str) -> str:
+    if cell and not re.fullmatch("[0-9]+(;[0-9]+)*", cell):
+        raise ValueError("not whole numbers joined by ';'")
+    return cell
+
+
 def _or_unknown(parse: Callable[[str], object]) -> Callable[[str], object]:
     return lambda cell: parse(cell) if cell else None
 
@@ -169,5 +187,12 @@ _PARSERS_OF_TYPES: dict[object, Callable[[str], object]] = {
     bool | None: _or_unknown(_bool),
 }
 
-PARSERS = {column: _PARSERS_OF_TYPES[kind] for column, kind in get_type_hints(RunRecord).items()}
+_TYPES = get_type_hints(RunRecord)
+
+PARSERS = {column: _PARSERS_OF_TYPES[kind] for column, kind in _TYPES.items()} | {
+    "peak_memory_bytes": _peaks
+}
 """How each column of runs.csv is read."""
+
+NUMBERS = [column for column, kind in _TYPES.items() if kind in (int, int | None, float | None)]
+"""Columns with numbers; none of them can be negative."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,13 +15,14 @@ from mgpubench.doctor import examine
 from mgpubench.errors import BenchError
 from mgpubench.format import format_count
 from mgpubench.imagefolder import ImageListing
+from mgpubench.launch.scratch import in_scratch
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Needs, Supervisor, open_supervisor
 from mgpubench.plan import Plan, make_plan
 from mgpubench.recorder import Display, Recorder, Workload, listing_file
 from mgpubench.records import ModelFacts, RunRecord
 from mgpubench.request import Request
-from mgpubench.resume import check_unchanged, load_session
+from mgpubench.resume import check_unchanged, load_session, read_progress
 from mgpubench.system import Survey, System, TorchBuild, describe_system
 
 PASSING = ("busy", "busy-gpu", "throttled")
@@ -55,53 +56,64 @@ def run_session(request: Request, call: Call) -> Outcome:
     Raises:
         BenchError: if nothing could be started; Interrupted after a signal.
     """
-    display, stop = call.display, call.stop
     results.check_writable(Path(request.out))
-    listing = _list_images(request, stop)
-    with open_supervisor(stop, _needs(request)) as supervisor:
-        machine: Machine = supervisor.call("mgpubench.machine:describe")
-        build: TorchBuild = supervisor.call("mgpubench.machine:describe_build")
-        plan = make_plan(request, machine, _num_classes(listing))
-        for notice in (*plan.notices, *(listing.warnings if listing else ())):
-            display.notice(notice)
+    listing = _list_images(request, call.stop)
+    with open_supervisor(call.stop, _needs(request)) as supervisor:
+        place = _look_around(supervisor)
+        plan = make_plan(request, place.machine, _num_classes(listing))
+        _tell(call.display, (*plan.notices, *_notices(place, listing)))
         facts = _preflight(supervisor, plan, listing)
         plan = _with_classes(plan, facts.num_classes)
-        system = describe_system()
-        for notice in _disturbances(system, machine, build):
-            display.notice(notice)
-        workload = Workload(machine, facts, listing)
+        workload = Workload(place.machine, facts, listing)
         document = {
-            **_document(request, call.argv, plan, build, system),
-            **_conditions(workload),
+            **_document(request, call.argv, plan, place),
+            **_installed(place),
+            **_trained(workload),
         }
         with results.open_session(Path(request.out), document, datetime.now(UTC)) as session:
-            return _make_runs(supervisor, plan, Recorder(session, workload, display), call)
+            return _make_runs(supervisor, plan, Recorder(session, workload, call.display), call)
 
 
-def resume_session(folder: Path, call: Call) -> Outcome:
+def resume_session(folder: Path, timeout_s: float | None, call: Call) -> Outcome:
     """Make the runs of a session that are missing or failed, in its own order and folder.
+
+    `timeout_s` is for them where it is not None.
 
     Raises:
         BenchError: if it is no session, or not on this machine as it is now.
     """
     saved = load_session(folder)
-    for warning in saved.warnings:
-        call.display.notice(warning)
-    if not saved.missing.runs:
-        call.display.notice(f"nothing is missing in {folder}")
-        return Outcome(folder, list(saved.finished))
-    request = saved.request
-    listing = _list_images(request, call.stop)
-    with open_supervisor(call.stop, _needs(request)) as supervisor:
-        machine: Machine = supervisor.call("mgpubench.machine:describe")
-        facts = _preflight(supervisor, saved.plan, listing)
-        workload = Workload(machine, facts, listing)
-        check_unchanged(saved, _conditions(workload))
-        finished = {record.run_id for record in saved.finished}
-        with results.reopen_session(folder, finished) as session:
+    with results.reopen_session(folder, saved.id) as session:
+        progress = read_progress(saved)
+        _tell(call.display, (*session.repairs, *progress.warnings))
+        if not progress.missing.runs:
+            _tell(call.display, [f"nothing is missing in {folder}"])
+            return Outcome(folder, list(progress.finished))
+        listing = _list_images(saved.request, call.stop)
+        with open_supervisor(call.stop, _needs(saved.request)) as supervisor:
+            place = _look_around(supervisor)
+            # First of all: what the preflight would say on another machine is beside the point.
+            packages = {"system.packages": place.system.packages}
+            check_unchanged(saved, {**_installed(place), **packages})
+            _tell(call.display, _notices(place, listing))
+            workload = Workload(place.machine, _preflight(supervisor, saved.plan, listing), listing)
+            check_unchanged(saved, _trained(workload))
+            session.keep_steps_of({record.run_id for record in progress.finished})
             recorder = Recorder(session, workload, call.display)
-            recorder.records.extend(saved.finished)
-            return _make_runs(supervisor, saved.missing, recorder, call)
+            recorder.records.extend(progress.finished)
+            plan = _with_timeout(progress.missing, timeout_s)
+            return _make_runs(supervisor, plan, recorder, call)
+
+
+def _with_timeout(plan: Plan, timeout_s: float | None) -> Plan:
+    if timeout_s is None:
+        return plan
+    return replace(plan, runs=tuple(replace(run, timeout_s=timeout_s) for run in plan.runs))
+
+
+def _tell(display: Display, notices: Iterable[str]) -> None:
+    for notice in notices:
+        display.notice(notice)
 
 
 def _make_runs(supervisor: Supervisor, plan: Plan, recorder: Recorder, call: Call) -> Outcome:
@@ -112,18 +124,22 @@ def _make_runs(supervisor: Supervisor, plan: Plan, recorder: Recorder, call: Cal
             record = recorder.run(supervisor, config)
             if call.fail_fast and not record.is_ok:
                 left = format_count(len(plan.runs) - number, "run")
-                call.display.notice(f"--fail-fast: {left} left out; {_resume_hint(folder)}")
+                call.display.notice(f"--fail-fast: {left} left out{_resume_hint(plan, recorder)}")
                 break
         call.stop.check()
     except BenchError:
         finished = format_count(sum(record.is_ok for record in recorder.records), "finished run")
-        call.display.notice(f"{finished} kept in {folder}; {_resume_hint(folder)}")
+        call.display.notice(f"{finished} kept in {folder}{_resume_hint(plan, recorder)}")
         raise
     return Outcome(folder, recorder.records)
 
 
-def _resume_hint(folder: Path) -> str:
-    return f"go on with: mgpubench run --resume {shlex.quote(str(folder))}"
+def _resume_hint(plan: Plan, recorder: Recorder) -> str:
+    """How to go on, if anything is left to be made."""
+    made = {record.position for record in recorder.records if record.is_ok}
+    if all(run.position in made for run in plan.runs):
+        return ""
+    return f"; go on with: mgpubench run --resume {shlex.quote(str(recorder.folder))}"
 
 
 def plan_session(request: Request, stop: StopSignal) -> Plan:
@@ -174,7 +190,8 @@ def _preflight(supervisor: Supervisor, plan: Plan, listing: ImageListing | None)
     """What can be checked of model and data before anything is written."""
     if listing is not None:
         _check_images(plan, listing)
-        listing.save_samples(listing_file(supervisor))
+        with in_scratch(supervisor.scratch):
+            listing.save_samples(listing_file(supervisor))
         supervisor.call("mgpubench.data:check_decoder")
     inputs = {(config.batch_per_device, config.image_size): config for config in plan.runs}
     facts: ModelFacts = supervisor.call(
@@ -193,27 +210,67 @@ def _check_images(plan: Plan, listing: ImageListing) -> None:
     imagefolder.check_enough_images(len(listing.samples), largest, listing.root)
 
 
-def _disturbances(system: System, machine: Machine, build: TorchBuild) -> Iterator[str]:
-    """What at this moment slows the machine down; `mgpubench info` tells of the rest too."""
-    survey = Survey(system=system, machine=machine, build=build, torch_error="", environment={})
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the runs are made."""
+
+    machine: Machine
+    build: TorchBuild
+    system: System
+
+
+def _look_around(supervisor: Supervisor) -> _Place:
+    return _Place(
+        machine=supervisor.call("mgpubench.machine:describe"),
+        build=supervisor.call("mgpubench.machine:describe_build"),
+        system=describe_system(),
+    )
+
+
+def _notices(place: _Place, listing: ImageListing | None) -> Iterator[str]:
+    """What to know of the images, and of the machine at this moment.
+
+    `mgpubench info` tells of the rest of it too.
+    """
+    if listing is not None:
+        yield from listing.warnings
+    survey = Survey(
+        system=place.system,
+        machine=place.machine,
+        build=place.build,
+        torch_error="",
+        environment={},
+    )
     for advice in examine(survey):
         if advice.code in PASSING:
             yield advice.message
 
 
-def _conditions(workload: Workload) -> dict[str, object]:
-    """The part of session.json that must be the same for a session to be resumed."""
+def _installed(place: _Place) -> dict[str, object]:
+    """The part of session.json that must be the same before a session is gone on with..."""
+    return {
+        "machine": asdict(place.machine),
+        "environment": host.recorded_environment(os.environ),
+        "torch": asdict(place.build),
+    }
+
+
+def _trained(workload: Workload) -> dict[str, object]:
+    """... and the part that is known only when model and data have been looked at."""
     listing = workload.listing
     return {
-        "machine": asdict(workload.machine),
-        "environment": host.recorded_environment(os.environ),
-        "dataset": listing and {"samples": len(listing.samples), "classes": len(listing.classes)},
+        "dataset": listing
+        and {
+            "samples": len(listing.samples),
+            "classes": len(listing.classes),
+            "digest": listing.digest,
+        },
         "model_facts": asdict(workload.model),
     }
 
 
 def _document(
-    request: Request, argv: Sequence[str], plan: Plan, build: TorchBuild, system: System
+    request: Request, argv: Sequence[str], plan: Plan, place: _Place
 ) -> dict[str, object]:
     """The rest of session.json."""
     return {
@@ -223,6 +280,5 @@ def _document(
         "request": asdict(request),
         "plan": [asdict(config) for config in plan.runs],
         "notices": list(plan.notices),
-        "torch": asdict(build),
-        "system": asdict(system),
+        "system": asdict(place.system),
     }

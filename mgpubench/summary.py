@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import pandas as pd
 from rich.console import Console
@@ -112,7 +113,8 @@ def _peaks(key: tuple[object, ...], records: Sequence[RunRecord]) -> str:
         for record in records
         if record.is_ok and _key(record) == key and record.peak_memory_bytes
     ]
-    return " ".join(format_gibibytes(max(device)) for device in zip(*peaks, strict=True)) or UNKNOWN
+    devices = zip_longest(*peaks, fillvalue=0)
+    return " ".join(format_gibibytes(max(device)) for device in devices) or UNKNOWN
 
 
 def _key(run: Row | RunRecord) -> tuple[object, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from click.testing import CliRunner
 from hypothesis import settings
 
 from mgpubench.config import Gpu, Machine, RunConfig
-from mgpubench.launch.signals import StopSignal
+from mgpubench.launch.signals import STOPPING_SIGNALS, StopSignal
 from mgpubench.launch.supervisor import Needs, Supervisor, open_supervisor
 from mgpubench.records import RankRecord, RunRecord
 from tests.processes import Command, descendants
@@ -191,6 +193,8 @@ class Here:
     exit_code: int
     out: str
     err: str
+    began_s: float
+    ended_s: float
 
     def wait(self, seconds: float = 0) -> int:
         """The exit code; it has ended long since."""
@@ -206,17 +210,25 @@ def run_here(supervisor: Supervisor) -> Callable[..., Here]:
 
     @contextmanager
     def lend(stop: StopSignal, needs: Needs) -> Iterator[Supervisor]:
-        yield supervisor
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(supervisor, "_stop", stop)
+            yield supervisor
 
     def run(*arguments: object, cwd: Path) -> Here:
         from mgpubench.cli import cli
 
+        handlers = {signum: signal.getsignal(signum) for signum in STOPPING_SIGNALS}
+        began_s = time.monotonic()
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(cwd)
             patch.setattr("mgpubench.session.open_supervisor", lend)
             result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+        ended_s = time.monotonic()
+        # A command that was interrupted ignores further signals, as its process is about to end.
+        for signum, handler in handlers.items():
+            signal.signal(signum, handler)
         assert result.exception is None or isinstance(result.exception, SystemExit)
-        return Here(result.exit_code, result.stdout, result.stderr)
+        return Here(result.exit_code, result.stdout, result.stderr, began_s, ended_s)
 
     return run
 

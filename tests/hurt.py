@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -84,3 +85,15 @@ class Untellable(Exception):
 
 def raises_the_untellable(config: RunConfig, rank: int, folder: Path, listing: Path) -> None:
     raise Untellable
+
+
+def leaves_a_thread(config: RunConfig, rank: int, folder: Path, listing: Path) -> int:
+    """Returns while a thread of it goes on, for which Python would wait."""
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    return 7
+
+
+def raises_beside_a_thread(config: RunConfig, rank: int, folder: Path, listing: Path) -> None:
+    """The same with an error."""
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    raise ValueError("the true cause")

@@ -89,6 +89,7 @@ class Command:
                 # A shell's background job would ignore it, and so would its children.
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
             )
+        self.began_s = self.ended_s = time.monotonic()
         self.seen: set[int] = set()
 
     @property
@@ -117,8 +118,11 @@ class Command:
         )
 
     def wait(self, seconds: float = 60) -> int:
-        """The exit code."""
-        return self.popen.wait(seconds)
+        """The exit code, once it has ended."""
+        if self.popen.returncode is None:
+            self.popen.wait(seconds)
+            self.ended_s = time.monotonic()
+        return self.popen.returncode
 
     def kill(self) -> None:
         """End it and all that was seen below it, whatever the test came to."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +17,15 @@ from mgpubench import host
 from mgpubench.cli.options import is_verbose, parse_counts, parse_modes, verbose_option
 from mgpubench.config import DEFAULT_OUT, DEFAULT_TIMEOUT_S, DEVICE_CHOICES, PRECISIONS, SYNTHETIC
 from mgpubench.errors import BenchError, RequestRefused
+from mgpubench.format import plain
 from mgpubench.request import SMOKE, STANDARD, Request
 
 if TYPE_CHECKING:
-    from mgpubench.session import Outcome
+    from mgpubench.session import Call, Outcome
 
-BESIDE_RESUME = {"resume", "fail_fast", "dry_run", "verbose"}
+    Make = Callable[[Call], Outcome]
+
+BESIDE_RESUME = {"resume", "timeout_s", "fail_fast", "dry_run", "verbose"}
 
 MODE_HELP = "Comma list of single,dp,ddp, or all.  [default: all]"
 GPUS_HELP = "Comma list of numbers of GPUs (counts, not indices).  [default: all visible]"
@@ -106,7 +111,8 @@ OVERSUBSCRIBE_HELP = "Allow several replicas on one GPU: tests the code, measure
     "--resume",
     metavar="SESSION",
     type=click.Path(path_type=Path),
-    help="Make the runs of a session folder that are missing or failed; no other option.",
+    help="Make the runs of a session folder that are missing or failed, with its own options; "
+    "another --timeout may be given.",
 )
 @click.option(
     "--dry-run",
@@ -126,58 +132,79 @@ def run(
     mgpubench run --data photos/train -b 128     real images
     mgpubench run --smoke                        does it work? (CPU, seconds)
     """
-    task = Request(**given) if resume is None else resume
+    request = Request(**given)
     host.refuse_foreign_launcher(os.environ)
-    if isinstance(task, Path):
+    from mgpubench.session import resume_session, run_session
+
+    make: Make = partial(run_session, request)
+    show = partial(show_plan, request)
+    if resume is not None:
         refuse_beside_resume(ctx)
+        timeout_s = request.timeout_s if is_given(ctx, "timeout_s") else None
+        make, show = partial(resume_session, resume, timeout_s), partial(show_missing, resume)
     if dry_run:
-        show_plan(task)
+        show()
     else:
-        ctx.exit(perform(task, fail_fast=fail_fast, verbose=is_verbose(ctx)))
+        ctx.exit(perform(make, fail_fast=fail_fast, verbose=is_verbose(ctx)))
 
 
 def refuse_beside_resume(ctx: click.Context) -> None:
     """A session that is resumed has all its options already."""
     for parameter in ctx.command.params:
-        source = ctx.get_parameter_source(parameter.name or "")
-        if source is ParameterSource.COMMANDLINE and parameter.name not in BESIDE_RESUME:
+        name = parameter.name or ""
+        if is_given(ctx, name) and name not in BESIDE_RESUME:
             raise RequestRefused(
                 f"{parameter.opts[0]} and --resume exclude each other",
                 "A session goes on with the options with which it began.",
             )
 
 
-def show_plan(task: Request | Path) -> None:
-    """Print what would be run, in which order: of a request, or of a session to resume."""
+def is_given(ctx: click.Context, name: str) -> bool:
+    """True where an option stands on the command line."""
+    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def show_plan(request: Request) -> None:
+    """Print what would be run, in which order."""
     from mgpubench.launch.signals import StopSignal
-    from mgpubench.resume import load_session
     from mgpubench.session import plan_session
     from mgpubench.summary import print_plan
 
     with StopSignal().installed() as stop:
-        plan = load_session(task).missing if isinstance(task, Path) else plan_session(task, stop)
-    for notice in plan.notices:
-        click.echo(f"note: {notice}", err=True)
-    if plan.runs:
-        print_plan(plan)
+        plan = plan_session(request, stop)
+    say(plan.notices)
+    print_plan(plan)
+
+
+def show_missing(folder: Path) -> None:
+    """Print what a session lacks."""
+    from mgpubench.resume import load_session, read_progress
+    from mgpubench.summary import print_plan
+
+    progress = read_progress(load_session(folder))
+    say(progress.warnings)
+    if progress.missing.runs:
+        print_plan(progress.missing)
     else:
-        click.echo(f"nothing is missing in {task}", err=True)
+        say([f"nothing is missing in {folder}"])
 
 
-def perform(task: Request | Path, *, fail_fast: bool, verbose: bool) -> int:
+def say(notices: Iterable[str]) -> None:
+    """Print notes on stderr."""
+    for notice in notices:
+        click.echo(f"note: {plain(notice)}", err=True)
+
+
+def perform(make: Make, *, fail_fast: bool, verbose: bool) -> int:
     """Run the session, print its tables, and give the exit code."""
     from mgpubench.display import SessionDisplay
     from mgpubench.launch.signals import StopSignal
-    from mgpubench.session import Call, resume_session, run_session
+    from mgpubench.session import Call
 
     display = SessionDisplay(verbose=verbose)
     with StopSignal().installed() as stop:
         try:
-            call = Call(sys.argv[1:], display, stop, fail_fast)
-            if isinstance(task, Path):
-                outcome = resume_session(task, call)
-            else:
-                outcome = run_session(task, call)
+            outcome = make(Call(sys.argv[1:], display, stop, fail_fast))
         finally:
             display.close()
         exit_code = conclude(outcome)

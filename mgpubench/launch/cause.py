@@ -22,9 +22,6 @@ _PEER_TROUBLE = re.compile(
 UNSEEN_EXIT_CODE = 255
 """What multiprocessing gives for a process whose fork server is gone."""
 
-_UNUSED_PARAMETERS = "Expected to have finished reduction in the prior iteration"
-"""How DistributedDataParallel says, in the second step, that a parameter got no gradient."""
-
 _SHARED_MEMORY = re.compile(
     r"shared memory\(shm\).*No space left|shared memory object.*(No space left|Read-only)"
     r"|out of shared memory|shared memory segment /dev/shm"
@@ -37,13 +34,42 @@ Triton speaks of the shared memory of a GPU: that is another matter.
 _SEMAPHORE = re.compile(r"Read-only file system|No space left on device")
 """What multiprocessing says of the same, as it makes its semaphores there (SemLock)."""
 
-_TOO_MANY_FILES = re.compile(r"Too many open files|received 0 items of ancdata")
-
 SHARED_MEMORY_HINT = (
     "Use --workers-per-gpu 0, or more shared memory: docker run --shm-size=8g, or --ipc=host."
 )
 
-_OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|cannot allocate memory", re.I)
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|can't allocate memory|cannot allocate memory|bad_alloc"
+    r"|unable to allocate [\d.]+ .iB|STATUS_ALLOC_FAILED",
+    re.IGNORECASE,
+)
+_MEMORY_ERRORS = ("OutOfMemoryError", "MemoryError", "_ArrayMemoryError")
+"""Their messages may be empty."""
+
+_HINTS = (
+    (
+        re.compile("Too many open files|received 0 items of ancdata"),
+        "Raise the limit (ulimit -n 65536), or use fewer --workers-per-gpu.",
+    ),
+    (
+        re.compile("cannot read image "),
+        "Mend it or take it away, or let others stand in for such images: --skip-bad-images.",
+    ),
+    (
+        re.compile("Unable to find address for: lo"),
+        "The loopback interface is down, and the ranks meet there: ip link set lo up.",
+    ),
+    (
+        re.compile(r"DataLoader worker.* (is killed|exited unexpectedly)"),
+        "If nobody killed it, the kernel did for want of memory: see dmesg.",
+    ),
+    (
+        # How DistributedDataParallel says, in the second step, that a parameter got no gradient.
+        re.compile("Expected to have finished reduction in the prior iteration"),
+        "Some parameters got no gradient; try --find-unused-parameters.",
+    ),
+)
+"""What an error says, and what to try next; the first that fits is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +111,7 @@ def _order(an_exit: Exit) -> tuple[int, float]:
 
 def _killed(an_exit: Exit, label: str) -> RunFailed:
     number = -an_exit.exit_code
-    hint = ""
+    hint = "--verbose shows what it printed last."
     if number == signal.SIGKILL:
         hint = "If nobody killed it, the kernel did for want of memory: see dmesg."
     if number == signal.SIGBUS:
@@ -122,20 +148,15 @@ def _raised(an_exit: Exit, failure: Failure, label: str) -> BenchError:
         return failure.refusal
     if _lacks_shared_memory(failure):
         return _no_shared_memory(an_exit, failure, label)
-    message = _last_line(failure.message)
-    hint = "Run again with --verbose for the traceback."
-    if _TOO_MANY_FILES.search(failure.message):
-        hint = "Raise the limit (ulimit -n 65536), or use fewer --workers-per-gpu."
-    if _OUT_OF_MEMORY.search(failure.message) or failure.error_type == "OutOfMemoryError":
-        message = f"out of memory: {message}"
+    words = [failure.error_type, _last_line(failure.message)]
+    hint = next(
+        (hint for pattern, hint in _HINTS if pattern.search(failure.message)),
+        "Run again with --verbose for the traceback.",
+    )
+    if _OUT_OF_MEMORY.search(failure.message) or failure.error_type in _MEMORY_ERRORS:
+        words.insert(1, "out of memory")
         hint = "Use a smaller --batch-per-gpu or --image-size."
-    if "Unable to find address for: lo" in failure.message:
-        hint = "The loopback interface is down, and the ranks meet there: ip link set lo up."
-    if "DataLoader worker" in failure.message:
-        hint = "If nobody killed it, the kernel did for want of memory: see dmesg."
-    if _UNUSED_PARAMETERS in failure.message:
-        hint = "Some parameters got no gradient; try --find-unused-parameters."
-    error = f"{failure.error_type}: {message}" if message else failure.error_type
+    error = ": ".join(word for word in words if word)
     return RunFailed(f"{label}: rank {an_exit.rank}: {error}", hint, failure.details)
 
 

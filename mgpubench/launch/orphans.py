@@ -29,14 +29,24 @@ def end_group_with_parent(parent_lock: Path) -> None:
     """Watch the parent from a thread, and end this process's whole group when it dies."""
 
     def watch() -> None:
-        # No such file any more: the parent has ended already.
-        with contextlib.suppress(OSError), parent_lock.open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH)  # blocks for as long as the parent lives
-        shutil.rmtree(parent_lock.parent, ignore_errors=True)
-        os.killpg(0, signal.SIGKILL)
+        if outlives(parent_lock):
+            shutil.rmtree(parent_lock.parent, ignore_errors=True)
+            os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
     _ask_for_signal(signal.SIGKILL)  # when the fork server dies
+
+
+def outlives(parent_lock: Path) -> bool:
+    """Wait for as long as the parent lives; False if that cannot be seen from its file."""
+    try:
+        with parent_lock.open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+    except FileNotFoundError:
+        return True  # the parent has ended already, and taken it away
+    except OSError:
+        return False  # too many open files, a file system without locks: no sign of anything
+    return True
 
 
 def end_fork_server_with_parent() -> None:

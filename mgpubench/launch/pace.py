@@ -33,13 +33,13 @@ def check_pace(config: RunConfig, count: StepCount, elapsed_s: float) -> None:
     if not over and not (warmed_up and elapsed_s + left_s > PACE_TOLERANCE * config.timeout_s):
         return
     rate = "" if pace_s is None else f", {pace_s:.3g} s a step"
-    need = f"; it would need about {format_duration(elapsed_s + left_s)}" if pace_s else ""
+    outlook = f"; it would need about {format_duration(elapsed_s + left_s)}" if pace_s else ""
     idle_s = (time.perf_counter_ns() - count.last_step_ns) / 1e9
     if over and pace_s is not None and idle_s > max(STALLED_S, STALLED_STEPS * pace_s):
-        need = f"; the last one {format_duration(idle_s)} ago: a rank is stopped, or hangs"
+        outlook = f"; the last one {format_duration(idle_s)} ago: a rank is stopped, or hangs"
     verb = "did not end" if over else "cannot end"
     raise RunFailed(
         f"{config.label} {verb} within --timeout {config.timeout_s:g} s: {count.steps} of "
-        f"{config.total_steps} steps done{rate}{need}",
+        f"{config.total_steps} steps done{rate}{outlook}",
         "Raise --timeout, or lower --steps, --batch-per-gpu or --image-size.",
     )

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mgpubench.errors import RunFailed
 
 MIN_SCRATCH_BYTES = 2**18
 """Results of ranks and their errors go through files, of some kB each."""
+
+
+HINT = "Make room there, or give another folder in TMPDIR."
 
 
 def make_scratch() -> Path:
@@ -28,13 +33,27 @@ def make_scratch() -> Path:
 
 
 def check_space(scratch: Path) -> None:
-    """Blame a full disk for what it does to everything else.
+    """Blame a full disk, or one that is gone, for what it does to everything else.
 
     Raises:
         RunFailed: if hardly anything can be written there any more.
     """
-    if shutil.disk_usage(scratch).free < MIN_SCRATCH_BYTES:
+    with in_scratch(scratch):
+        free_bytes = shutil.disk_usage(scratch).free
+    if free_bytes < MIN_SCRATCH_BYTES:
+        raise RunFailed(f"no space is left for temporary files in {scratch.parent}", HINT)
+
+
+@contextmanager
+def in_scratch(scratch: Path) -> Iterator[None]:
+    """Tell an error that files in the scratch folder raise.
+
+    Raises:
+        RunFailed: in place of an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
         raise RunFailed(
-            f"no space is left for temporary files in {scratch.parent}",
-            "Make room there, or give another folder in TMPDIR.",
-        )
+            f"temporary files in {scratch} cannot be used: {error.strerror}", HINT
+        ) from error

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import multiprocessing
-import multiprocessing.forkserver
 import os
 import pickle
 import shutil
@@ -25,10 +24,10 @@ from typing import Any, Literal
 from mgpubench.config import RunConfig
 from mgpubench.errors import RunFailed
 from mgpubench.launch.cause import Exit, find_cause
-from mgpubench.launch.orphans import SCRATCH_VARIABLE
+from mgpubench.launch.forkserver import end_fork_server, environment_of_workers, start_limit
 from mgpubench.launch.pace import check_pace
 from mgpubench.launch.progress import STEP_COUNT_FILE, read_step_count
-from mgpubench.launch.scratch import check_space, make_scratch
+from mgpubench.launch.scratch import check_space, in_scratch, make_scratch
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.worker import Failure, Task, work
 from mgpubench.records import RankRecord
@@ -42,7 +41,7 @@ TERMINATE_S = 3.0
 JOIN_S = 5.0
 """After SIGKILL, for all processes together."""
 SHORT_TASK_TIMEOUT_S = 300.0
-"""For describing the machine and inspecting a model: includes loading torch from a cold disk."""
+"""For loading torch, from a cold disk; and for describing the machine or inspecting a model."""
 LOG_TAIL_CHARACTERS = 4000
 RUN_RANK = "mgpubench.launch.rank:run_rank"
 
@@ -70,46 +69,14 @@ def open_supervisor(stop: StopSignal, needs: Needs) -> Iterator[Supervisor]:
     own._config["tempdir"] = str(scratch)
     lock = scratch / "parent.lock"
     try:
-        with _environment_of_workers(scratch), lock.open("wb") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
+        with environment_of_workers(scratch), lock.open("wb") as held:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(held, fcntl.LOCK_EX)
             yield Supervisor(stop, scratch, lock, needs)
     finally:
-        _end_fork_server()
+        end_fork_server()
         del own._config["tempdir"]
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _environment_of_workers(scratch: Path) -> Iterator[None]:
-    """What the fork server inherits when it is started, which is at the first worker.
-
-    Ranks and runs of a session share what torch.compile makes, and it goes with the session, unless
-    the user has a place of his own for it.
-    """
-    compiled_code = "TORCHINDUCTOR_CACHE_DIR"
-    before = {name: os.environ.get(name) for name in (SCRATCH_VARIABLE, compiled_code)}
-    # Always: inherited from another mgpubench it would name that one's folder, to be removed.
-    os.environ[SCRATCH_VARIABLE] = str(scratch)
-    os.environ.setdefault(compiled_code, str(scratch / "compiled"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-
-def _end_fork_server() -> None:
-    """End the fork server at once; by itself it would first finish loading torch.
-
-    The standard library has no public way to do that, and the next start makes a new one.
-    """
-    server: Any = multiprocessing.forkserver._forkserver
-    if server._forkserver_pid is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(server._forkserver_pid, signal.SIGKILL)
-        server._stop()
 
 
 class Supervisor:
@@ -138,7 +105,10 @@ class Supervisor:
 
         def watch(elapsed_s: float) -> None:
             if elapsed_s > SHORT_TASK_TIMEOUT_S:
-                raise RunFailed(f"{target} did not answer within {SHORT_TASK_TIMEOUT_S:.0f} s")
+                raise RunFailed(
+                    f"{label}: no answer within {SHORT_TASK_TIMEOUT_S:.0f} s",
+                    "Is the machine busy, or a model of your own slow to build?",
+                )
 
         return self._run([task], label, watch)[0]
 
@@ -174,7 +144,8 @@ class Supervisor:
         self._num_launches += 1
         folder = self.scratch / f"launch-{self._num_launches:04d}"
         check_space(self.scratch)
-        folder.mkdir()
+        with in_scratch(self.scratch):
+            folder.mkdir()
         return folder
 
     def _run(self, tasks: Sequence[Task], label: str, watch: Callable[[float], None]) -> list[Any]:
@@ -183,7 +154,8 @@ class Supervisor:
             for task in tasks:
                 workers.append(_Worker(task, self._start(task)))
             self._await_end(workers, label, watch)
-            return [pickle.loads(worker.task.result_file.read_bytes()) for worker in workers]
+            with in_scratch(self.scratch):
+                return [pickle.loads(worker.task.result_file.read_bytes()) for worker in workers]
         finally:
             end_groups([worker.process for worker in workers])
             shutil.rmtree(tasks[0].folder, ignore_errors=True)
@@ -192,9 +164,15 @@ class Supervisor:
         process = self._context.Process(target=work, args=(task,), name=f"rank-{task.rank}")
         try:
             # The first start waits until the fork server has loaded torch.
-            with self._stop.raising():
+            with start_limit(SHORT_TASK_TIMEOUT_S) as is_over, self._stop.raising():
                 process.start()
         except (OSError, EOFError) as error:
+            if is_over.is_set():
+                raise RunFailed(
+                    f"torch was not loaded within {SHORT_TASK_TIMEOUT_S:.0f} s",
+                    "Is it on a slow or hanging disk? Try: python -c 'import torch, torchvision'",
+                ) from error
+            check_space(self.scratch)
             raise RunFailed(
                 f"a worker process cannot be started: {error or type(error).__name__}",
                 "Check the limits on processes and open files (ulimit -a), and that TMPDIR "

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from mgpubench import host
 from mgpubench.errors import BenchError, TorchUnavailable
@@ -68,8 +68,9 @@ class Failure:
     """The error itself, where it is one of ours and may be raised again in the parent."""
 
 
-def work(task: Task) -> None:
+def work(task: Task) -> NoReturn:
     """Do a task. The process ends with code 0 if and only if the result was written."""
+    exit_code = 0
     try:
         _isolate(task)
         result = _resolve(task.target)(*task.args)
@@ -77,7 +78,13 @@ def work(task: Task) -> None:
     # Whatever ends a rank must be known to the parent, or the cause would be lost.
     except BaseException as error:
         _save_failure(error, task)
-        sys.exit(1)
+        exit_code = 1
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    # At once: a thread of a user's model, or of a replica that waits for one that has failed, would
+    # be waited for without end. The parent ends what is left of the group.
+    os._exit(exit_code)
 
 
 def _resolve(target: str) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mgpubench import __version__
+from mgpubench import __version__, host
 from mgpubench.cli import cli
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +39,10 @@ def results(tmp_path: Path, photos: Callable[..., Path], monkeypatch: pytest.Mon
         session.mkdir(parents=True)
         for file in ("runs.csv", "session.json"):
             (session / file).write_bytes((example / file).read_bytes())
+        # A session can be gone on with only by what has made it.
+        document = json.loads((session / "session.json").read_text())
+        document["mgpubench_commit"] = host.own_commit()
+        (session / "session.json").write_text(json.dumps(document))
     monkeypatch.chdir(tmp_path)
 
 
@@ -52,6 +57,8 @@ def test_commands_of_the_readme_run(command: str) -> None:
             arguments += ["--gpus", "8"]
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 0, result.output
+    if "--resume" in arguments:
+        assert result.stderr.startswith("note: nothing is missing in results/")
 
 
 def test_the_smoke_run_is_among_them() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -135,43 +133,6 @@ def test_a_huge_image_is_used_and_named_once(
     command = run_here(*(*TINY, "--data", root, "--mode", "single", "--steps", 4), cwd=tmp_path)
     assert "huge-images" in rows(command, tmp_path)["single"]["findings"]
     assert command.err.count("large.png") == 1
-
-
-@pytest.fixture
-def own_mounts() -> None:
-    """Skip where no file system can be mounted for one process."""
-    tool = shutil.which("unshare")
-    if not tool or os.getuid() != 0 or subprocess.run([tool, "-m", "true"]).returncode:
-        pytest.skip("needs root and unshare, to mount a small /dev/shm")
-
-
-@pytest.mark.usefixtures("own_mounts")
-@pytest.mark.parametrize(
-    ("mount", "words"),
-    [
-        ("size=2m", "/dev/shm (2 MB) is too small"),
-        ("ro", "/dev/shm cannot be written"),
-    ],
-)
-def test_a_small_or_read_only_dev_shm_is_named(
-    photos: Callable[..., Path], tmp_path: Path, mount: str, words: str
-) -> None:
-    """C12."""
-    photos(cat=20, dog=20)
-    options = ("--image-size", 224, "-b", 8, "--mode", "single", "--data", "photos")
-    with_workers = in_small_shm(mount, *TINY, *options, "--workers-per-gpu", 2, cwd=tmp_path)
-    error = the_error(with_workers, 1)
-    assert words in error
-    assert "--workers-per-gpu 0" in with_workers.err
-    assert "--shm-size" in with_workers.err
-    shutil.rmtree(tmp_path / "out")
-    without = in_small_shm(mount, *TINY, *options, "--workers-per-gpu", 0, cwd=tmp_path)
-    assert rows(without, tmp_path)["single"]["status"] == "ok"
-
-
-def in_small_shm(mount: str, *arguments: object, cwd: Path) -> Command:
-    script = f'mount -t tmpfs -o {mount} tmpfs /dev/shm && exec "$@"'
-    return mgpubench(*arguments, cwd=cwd, prefix=("unshare", "-m", "sh", "-c", script, "sh"))
 
 
 # torch.compile.

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -521,24 +521,6 @@ def test_too_few_images_are_refused(
     assert message == f"--data {root} has 3 images, and one step takes {needed}"
 
 
-def test_left_over_variables_of_a_launcher_do_no_harm(start: Start, tmp_path: Path) -> None:
-    """C18: torch would wait for a store that nobody serves."""
-    command = start(
-        *(*TINY, "--mode", "all", "--gpus", 2, "--out", "out"),
-        RANK="3",
-        LOCAL_RANK="3",
-        WORLD_SIZE="8",
-        MASTER_ADDR="192.0.2.1",
-        MASTER_PORT="29517",
-        TORCHELASTIC_USE_AGENT_STORE="True",
-        SLURM_PROCID="0",
-    )
-    found = session_of(command, tmp_path / "out")
-    assert {row["mode"]: row["num_devices"] for row in found.rows} == {
-        "single": "1", "dp": "2", "ddp": "2",
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize(("cat", "dog", "batch"), [(4, 3, 1), (5, 4, 2)])
 def test_images_that_ranks_and_batch_do_not_divide(
     run_here: Run, tmp_path: Path, photos: Callable[..., Path], cat: int, dog: int, batch: int
@@ -569,57 +551,6 @@ def test_a_class_without_images_is_warned_of_once(
     assert found.row("single")["dataset_samples"] == "8"
     (line,) = (line for line in found.err.splitlines() if "dog" in line)
     assert line == f"note: class folder {root / 'dog'} has no images; it keeps its number"
-
-
-def test_under_torchrun_every_copy_is_refused(tmp_path: Path) -> None:
-    """C33."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"),
-            *("--master_port", "0", "-m", "mgpubench", *map(str, TINY), "--out", "out"),
-        ],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode != 0
-    refusals = [line for line in done.stderr.splitlines() if "started under torchrun" in line]
-    assert 1 <= len(refusals) <= 2  # the agent may end the second copy before it speaks
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.fixture
-def started() -> Iterator[list[Command]]:
-    """Commands that are ended with the test."""
-    commands: list[Command] = []
-    yield commands
-    for command in commands:
-        command.kill()
-
-
-NUM_AT_ONCE = 2
-
-
-def test_runs_at_the_same_time_share_a_folder(tmp_path: Path, started: list[Command]) -> None:
-    """C36."""
-    out = tmp_path / "out"
-    for number in range(NUM_AT_ONCE):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        options = ("--mode", "single", "--steps", 1, "--out", out)
-        started.append(Command(*TINY, *options, cwd=folder))
-    assert [command.wait() for command in started] == [0] * NUM_AT_ONCE
-    folders = list(out.iterdir())
-    assert len(folders) == NUM_AT_ONCE
-    for folder in folders:
-        for name, rows in (("runs.csv", 1), ("steps.csv", 2)):
-            with (folder / name).open(newline="", encoding="utf-8") as file:
-                lines = list(csv.reader(file))
-            assert len(lines) == 1 + rows
-            assert len({len(line) for line in lines}) == 1
-    compared = invoke("compare", out, "--format", "json")
-    assert [row["runs"] for row in json.loads(compared.stdout)] == [NUM_AT_ONCE]
 
 
 @pytest.fixture

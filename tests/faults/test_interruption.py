@@ -1,16 +1,20 @@
-"""Signals and kills, from outside, against a whole `mgpubench run`."""
+"""Signals and kills against `mgpubench run` itself."""
 
 from __future__ import annotations
 
-import csv
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from mgpubench.display import SessionDisplay
+from tests.conftest import Here
+from tests.faults.cases import ENDLESS, Fault, Hurt, each_mode
+from tests.faults.conftest import rows, statuses
 from tests.processes import Command, Process, all_processes, wait_until
 
 pytestmark = pytest.mark.faults
@@ -20,14 +24,8 @@ TINY = (
     *("--warmup-steps", 1, "--rounds", 1, "--out", "out"),
 )
 Start = Callable[..., Command]
+Tell = Callable[..., str]
 LONG = (*TINY, "--steps", 100_000)
-
-
-def rows(folder: Path) -> list[dict[str, str]]:
-    """All rows of the only session below a folder."""
-    (path,) = folder.glob("out/*/runs.csv")
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def await_steps(command: Command, num_ranks: int) -> list[Process]:
@@ -49,72 +47,132 @@ def cpu_seconds(process: Process) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-@pytest.mark.parametrize(
-    ("signum", "exit_code"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+# In this process, but for the workers.
+
+
+def interrupt(signum: signal.Signals) -> Hurt:
+    """Send it to the main thread, which is where `mgpubench run` runs, and Python handles it."""
+    main = threading.main_thread().ident
+    assert main is not None
+    return lambda scene: signal.pthread_kill(main, signum)
+
+
+ROW = "finished runs; a row with status=interrupted"
+SIGNALS = (
+    Fault(
+        "Ctrl-C (SIGINT) in the warm-up",
+        "error: interrupted by SIGINT",
+        options=("--warmup-steps", 1_000_000),
+        hurt=interrupt(signal.SIGINT),
+        exit_code=130,
+        statuses=("interrupted",),
+        kept=ROW,
+    ),
+    Fault(
+        "Ctrl-C (SIGINT) in the window",
+        "error: interrupted by SIGINT",
+        options=ENDLESS,
+        hurt=interrupt(signal.SIGINT),
+        exit_code=130,
+        statuses=("interrupted",),
+        kept=ROW,
+    ),
+    Fault(
+        "SIGTERM",
+        "error: interrupted by SIGTERM",
+        options=ENDLESS,
+        hurt=interrupt(signal.SIGTERM),
+        exit_code=143,
+        statuses=("interrupted",),
+        kept=ROW,
+    ),
+    Fault(
+        "SIGHUP: the terminal goes",
+        "error: interrupted by SIGHUP",
+        options=ENDLESS,
+        hurt=interrupt(signal.SIGHUP),
+        exit_code=129,
+        statuses=("interrupted",),
+        kept=ROW,
+    ),
 )
+
+
+@pytest.mark.parametrize(("fault", "mode"), each_mode(SIGNALS))
 def test_a_signal_ends_the_run_with_its_code_and_a_row(
-    start: Start, tmp_path: Path, signum: signal.Signals, exit_code: int
+    fault: Fault, mode: str, try_fault: Callable[[Fault, str], None]
 ) -> None:
-    command = start(*LONG, "--mode", "ddp", "--gpus", 2)
-    await_steps(command, 2)
-    sent = time.monotonic()
-    command.popen.send_signal(signum)
-    assert command.wait(15) == exit_code
-    assert time.monotonic() - sent < 15
-    command.assert_nobody_left()
-    assert command.err.splitlines()[-1] == f"error: interrupted by {signum.name}"
-    assert "Traceback" not in command.err
-    assert [(row["status"], row["throughput_samples_per_s"]) for row in rows(tmp_path)] == [
-        ("interrupted", "")
-    ]
+    try_fault(fault, mode)
+
+
+def test_ctrl_c_between_two_runs(
+    run_here: Callable[..., Here],
+    tmp_path: Path,
+    tell: Tell,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next run had not begun: its row says that it was interrupted, and it is made up for."""
+
+    def end_run(display: SessionDisplay, *of_the_run: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(SessionDisplay, "end_run", end_run)
+    command = run_here(*TINY, "--steps", 4, "--mode", "single", "--rounds", 3, cwd=tmp_path)
+    name = "Ctrl-C (SIGINT) between two runs"
+    tell(name, command, "error: interrupted by SIGINT", code=130, mode="single", kept=ROW)
+    assert statuses(tmp_path) == ("ok", "interrupted")
+    assert "note: 1 finished run kept in out/" in command.err
+
+
+# Whole processes.
 
 
 def test_ctrl_c_twice_to_the_whole_group_with_loader_workers(
-    start: Start, tmp_path: Path, photos: Callable[..., Path]
+    start: Start, tmp_path: Path, photos: Callable[..., Path], tell: Tell
 ) -> None:
     """C19: what a terminal does, with impatience."""
     command = start(
         *(*LONG, "--mode", "ddp", "--gpus", 2, "--workers-per-gpu", 2, "--data", photos()),
     )
     await_steps(command, 2)
+    sent_s = time.monotonic()
     for _ in range(2):
         os.killpg(command.popen.pid, signal.SIGINT)
         time.sleep(0.1)
-    assert command.wait(15) == 130
+    name = "Ctrl-C twice, to the whole group, as a terminal does"
+    tell(name, command, "error: interrupted by SIGINT", code=130, kept=ROW, since_s=sent_s)
     command.assert_nobody_left()
     assert command.err.splitlines()[-1] == "error: interrupted by SIGINT"
+    assert [(row["status"], row["throughput_samples_per_s"]) for row in rows(tmp_path)] == [
+        ("interrupted", "")
+    ]
 
 
 @pytest.mark.parametrize("delay_s", [0.3, 1.0])
-def test_ctrl_c_while_torch_is_loading(start: Start, tmp_path: Path, delay_s: float) -> None:
+def test_ctrl_c_while_torch_is_loading(
+    start: Start, tmp_path: Path, delay_s: float, tell: Tell
+) -> None:
     command = start(*LONG, "--mode", "single")
     wait_until(lambda: len(command.family()) >= 2, 30, "the fork server")
     time.sleep(delay_s)
+    sent_s = time.monotonic()
     os.killpg(command.popen.pid, signal.SIGINT)
-    assert command.wait(15) == 130
+    tell(
+        f"Ctrl-C {delay_s} s into the start of torch",
+        command,
+        "error: interrupted by SIGINT",
+        code=130,
+        mode="single",
+        kept="nothing was begun",
+        since_s=sent_s,
+    )
     command.assert_nobody_left()
     assert command.err == "error: interrupted by SIGINT\n"
     assert not (tmp_path / "out").exists()
 
 
-def test_a_killed_rank_is_named_and_the_other_modes_go_on(start: Start, tmp_path: Path) -> None:
-    """C10: not the peer's "connection closed", and no waiting for the collective's timeout."""
-    command = start(*LONG, "--mode", "ddp", "--gpus", 2)
-    ranks = await_steps(command, 2)
-    os.kill(ranks[1].pid, signal.SIGKILL)
-    assert command.wait(30) == 1
-    command.assert_nobody_left()
-    assert f"(pid {ranks[1].pid}) was killed by signal 9 (SIGKILL)" in command.err
-    assert "closed by peer" not in command.err
-    (row,) = rows(tmp_path)
-    assert row["status"] == "failed"
-    assert "SIGKILL" in row["error"]
-    assert row["window_s"] == row["throughput_samples_per_s"] == ""
-
-
 def test_no_process_outlives_a_killed_parent(
-    start: Start, tmp_path: Path, photos: Callable[..., Path]
+    start: Start, tmp_path: Path, photos: Callable[..., Path], tell: Tell
 ) -> None:
     """The parent cannot clean up after SIGKILL, so the ranks notice its end by themselves."""
     scratch = tmp_path / "tmp"
@@ -124,37 +182,13 @@ def test_no_process_outlives_a_killed_parent(
         TMPDIR=str(scratch),
     )
     await_steps(command, 2)
+    sent_s = time.monotonic()
     command.popen.kill()
-    command.wait(5)
+    name = "SIGKILL to the parent only"
+    kept = "finished runs; `--resume` makes the others"
+    tell(name, command, None, code=137, kept=kept, since_s=sent_s)
     command.assert_nobody_left(5)
     assert not [name for name in os.listdir(scratch) if name.startswith("mgpubench-")]
-
-
-def test_a_run_that_cannot_end_in_time_is_ended_after_the_warm_up(
-    start: Start, tmp_path: Path
-) -> None:
-    began = time.monotonic()
-    command = start(*LONG, "--mode", "single", "--timeout", 20)
-    assert command.wait(60) == 1
-    assert "single x1 cannot end within --timeout 20 s" in command.err
-    assert "s a step" in command.err
-    assert time.monotonic() - began < 20
-    assert rows(tmp_path)[0]["status"] == "failed"
-
-
-def test_an_image_that_cannot_be_read_is_named_once(
-    start: Start, tmp_path: Path, photos: Callable[..., Path]
-) -> None:
-    """C10, second part: the exception and the file, not the peer's complaint."""
-    root = photos(cat=8, dog=8)
-    (root / "dog" / "0.jpg").write_bytes(b"no image")
-    command = start(*LONG, "--mode", "ddp", "--gpus", 2, "--data", root)
-    assert command.wait(60) == 1
-    command.assert_nobody_left()
-    named = [line for line in command.err.splitlines() if "0.jpg" in line]
-    assert len(named) == 1
-    assert f"cannot read image {root / 'dog' / '0.jpg'}: it is not an image" in named[0]
-    assert "Traceback" not in command.err
 
 
 def test_nothing_is_left_of_the_processes_of_a_run_that_succeeds(

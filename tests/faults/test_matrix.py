@@ -1,63 +1,31 @@
-"""The fault matrix: what a person sees of each fault, and how soon. Makes docs/reliability.md.
+"""The fault matrix: what a person sees of each fault, and how soon.
 
 Each case is one run that goes wrong, in this process but for its workers, so that all share one
-cold start of torch. `pytest tests/faults/test_matrix.py --write-reliability` writes the page anew.
+cold start of torch.
 """
 
 from __future__ import annotations
 
-import csv
 import os
-import re
 import shutil
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
-from mgpubench.launch.progress import STEP_COUNT_FILE, read_step_count
-from mgpubench.launch.supervisor import Supervisor
 from tests.conftest import Here
-from tests.hurtmodels import FAULT_TIME
-from tests.processes import Process, all_processes, descendants, wait_until
+from tests.faults.cases import ENDLESS, IMAGES, TINY, Fault, Hurt, Scene, each_mode
+from tests.faults.conftest import rows, statuses
+from tests.processes import wait_until
 
 pytestmark = pytest.mark.faults
-
-Run = Callable[..., Here]
-TINY = (
-    *("run", "--device", "cpu", "--model", "tiny-cnn", "--image-size", 64, "-b", 4, "--gpus", 2),
-    *("--warmup-steps", 1, "--steps", 4, "--rounds", 1, "--out", "out"),
-)
-ENDLESS = ("--steps", 1_000_000)
-IMAGES = ("--data", "{photos}", "--workers-per-gpu", 1)
-ALL = ("single", "dp", "ddp")
-PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
-
-LIMIT_S = 30.0
-"""From the fault to the end of the command."""
 
 
 def model(function: str) -> tuple[str, ...]:
     return ("--model", f"tests.hurtmodels:{function}")
-
-
-@dataclass(frozen=True)
-class Scene:
-    """What a fault finds when training has begun."""
-
-    ranks: list[Process]
-    photos: Path
-    out: Path
-
-    def loader_workers(self) -> list[Process]:
-        return [child for rank in self.ranks for child in descendants(rank.pid)]
-
-
-Hurt = Callable[[Scene], None]
 
 
 def send(signum: signal.Signals) -> Hurt:
@@ -88,25 +56,12 @@ def spoil(content: bytes | None) -> Hurt:
     return hurt
 
 
+def spoil_one(photos: Path, content: bytes) -> None:
+    (photos / "dog" / "0.jpg").write_bytes(content)
+
+
 def remove_the_session(scene: Scene) -> None:
     shutil.rmtree(scene.out)
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One line of the matrix."""
-
-    name: str
-    says: str
-    """A pattern of the error line, or of a warning where the run succeeds."""
-    modes: tuple[str, ...] = ALL
-    options: tuple[object, ...] = ()
-    hurt: Hurt | None = None
-    """What is done to it from outside once it trains; None: its model does it."""
-    exit_code: int = 1
-    status: str | None = "failed"
-    """Of its row; None: there is none."""
-    kept: str = "finished runs; a row says why this one failed"
 
 
 PEERLESS = r"error: {mode} x\d: rank \d"
@@ -157,13 +112,18 @@ FAULTS = (
         options=(*model("stops"), "--timeout", 8),
     ),
     Fault(
+        "the window cannot end within --timeout 20",
+        r"error: {mode} x\d cannot end within --timeout 20 s: .* s a step",
+        options=(*ENDLESS, "--timeout", 20),
+    ),
+    Fault(
         "a rank stops for a second (SIGSTOP, SIGCONT)",
         r"results: ",
         modes=("ddp",),
         options=("--steps", 400),
         hurt=stop_for_a_second,
         exit_code=0,
-        status="ok",
+        statuses=("ok",),
         kept="all; the run goes on",
     ),
     Fault(
@@ -177,6 +137,38 @@ FAULTS = (
         modes=("single", "ddp"),
         options=(*IMAGES, *ENDLESS),
         hurt=kill_a_loader_worker,
+    ),
+    Fault(
+        "an image that is none",
+        rf"{PEERLESS}: UnreadableImage: cannot read image .*photos.*0\.jpg: it is not an image",
+        options=(*IMAGES, *ENDLESS),
+        prepare=lambda photos: spoil_one(photos, b"no image"),
+    ),
+    Fault(
+        "an empty image",
+        rf"{PEERLESS}: UnreadableImage: cannot read image .*photos.*0\.jpg: it is not an image",
+        options=(*IMAGES, *ENDLESS),
+        prepare=lambda photos: spoil_one(photos, b""),
+    ),
+    Fault(
+        "a truncated image",
+        rf"{PEERLESS}: UnreadableImage: cannot read image .*photos.*0\.jpg: ",
+        options=(*IMAGES, *ENDLESS),
+        prepare=lambda photos: spoil_one(photos, b"\xff\xd8\xff\xe0\x00\x10JFIF"),
+    ),
+    Fault(
+        "an image that nobody could decode in memory",
+        rf"{PEERLESS}: UnreadableImage: .*photos.*big\.png.*179560000 pixels",
+        modes=("single",),
+        options=(*IMAGES, *ENDLESS),
+        prepare=lambda photos: Image.new("1", (13_400, 13_400)).save(photos / "cat" / "big.png"),
+    ),
+    Fault(
+        "a link to an image that is gone",
+        rf"{PEERLESS}: UnreadableImage: cannot read image .*photos.*gone\.jpg: .*No such file",
+        modes=("single",),
+        options=(*IMAGES, *ENDLESS),
+        prepare=lambda photos: (photos / "dog" / "gone.jpg").symlink_to("nowhere.jpg"),
     ),
     Fault(
         "images vanish during the run",
@@ -205,7 +197,7 @@ FAULTS = (
         modes=("single",),
         options=("--steps", 400),
         hurt=remove_the_session,
-        status=None,
+        statuses=(),
         kept="nothing: somebody removed it",
     ),
     Fault(
@@ -213,137 +205,37 @@ FAULTS = (
         r"warning: {mode} x\d: the loss of rank 0 ended as nan: speed is measured",
         options=model("loses_its_mind"),
         exit_code=0,
-        status="ok",
+        statuses=("ok",),
         kept="all; the run has a finding",
     ),
 )
-CASES = [(fault, mode) for fault in FAULTS for mode in fault.modes]
 
 
-@dataclass
-class Times:
-    """When things happened, on the monotonic clock."""
-
-    hurt_s: float | None = None
-    error: BaseException | None = None
-    seen: set[int] = field(default_factory=set)
-
-
-def hurt_when_training(
-    fault: Fault, supervisor: Supervisor, scene_of: Callable[..., Scene]
-) -> Times:
-    """Begin a thread that waits for the third step, and hurts."""
-    times = Times()
-
-    def work() -> None:
-        try:
-            wait_until(lambda: steps_done(supervisor) >= 3, 60, "three steps")
-            ranks = sorted(
-                (p for p in descendants(os.getpid()) if p.is_worker and p.session == p.pid),
-                key=lambda process: process.pid,
-            )
-            scene = scene_of(ranks)
-            times.seen = {p.pid for p in [*ranks, *scene.loader_workers()]}
-            times.hurt_s = time.monotonic()
-            assert fault.hurt is not None
-            fault.hurt(scene)
-        except BaseException as error:
-            times.error = error
-
-    threading.Thread(target=work, daemon=True).start()
-    return times
-
-
-def steps_done(supervisor: Supervisor) -> int:
-    files = supervisor.scratch.glob(f"launch-*/{STEP_COUNT_FILE}")
-    return max((read_step_count(file).steps for file in files), default=0)
-
-
-MEASURED: dict[tuple[str, str], tuple[float, int, str]] = {}
-"""Time to end in seconds, exit code and error line of each case."""
-
-
-@pytest.mark.parametrize(
-    ("fault", "mode"), CASES, ids=[f"{fault.name}-{mode}" for fault, mode in CASES]
-)
+@pytest.mark.parametrize(("fault", "mode"), each_mode(FAULTS))
 def test_a_fault_is_named_and_ends_in_time(
-    fault: Fault,
-    mode: str,
-    run_here: Run,
-    supervisor: Supervisor,
-    tmp_path: Path,
-    photos: Callable[..., Path],
+    fault: Fault, mode: str, try_fault: Callable[[Fault, str], None]
 ) -> None:
-    root = photos(cat=8, dog=8)
-    options = [str(option).format(photos=root) for option in fault.options]
-    FAULT_TIME.unlink(missing_ok=True)
-    times = Times()
-    if fault.hurt is not None:
-        times = hurt_when_training(
-            fault, supervisor, lambda ranks: Scene(ranks, root, tmp_path / "out")
-        )
-    result = run_here(*TINY, *options, "--mode", mode, cwd=tmp_path)
-    ended_s = time.monotonic()
-    assert times.error is None
-    hurt_s = times.hurt_s or float(FAULT_TIME.read_text())
-    assert result.exit_code == fault.exit_code, result.err
-    line = the_line(fault.says.replace("{mode}", mode), result.err)
-    assert "Traceback" not in result.err
-    assert result.err.count(line) == 1
-    assert 0 <= ended_s - hurt_s < LIMIT_S
-    assert statuses(tmp_path) == ([fault.status] if fault.status else [])
-    wait_until(
-        lambda: not [p for p in all_processes() if p.pid in times.seen], 5, "end of all processes"
-    )
-    MEASURED[fault.name, mode] = ended_s - hurt_s, fault.exit_code, line
+    try_fault(fault, mode)
 
 
-def the_line(pattern: str, text: str) -> str:
-    lines = [line for line in text.splitlines() if re.match(pattern, line)]
-    assert lines, f"no line like {pattern!r} in\n{text}"
-    return lines[0]
+def test_the_other_runs_of_the_plan_go_on(run_here: Callable[..., Here], tmp_path: Path) -> None:
+    """It fails on rank 1, and so only where there is one."""
+    command = run_here(*TINY, *model("raises_on_rank_1"), "--rounds", 2, cwd=tmp_path)
+    assert command.exit_code == 1
+    assert sorted((row["mode"], row["status"]) for row in rows(tmp_path)) == [
+        *[("ddp", "failed")] * 2,
+        *[("dp", "ok")] * 2,
+        *[("single", "ok")] * 2,
+    ]
+    assert "error: 2 of 6 runs failed" in command.err
+    assert "dp (cpu-replicas)" in command.out
 
 
-def statuses(folder: Path) -> list[str]:
-    found = []
-    for path in folder.glob("out/*/runs.csv"):
-        with path.open(newline="", encoding="utf-8") as file:
-            found += [row["status"] for row in csv.DictReader(file)]
-    return found
-
-
-HEAD = """# Reliability
-
-What a person sees of each fault, and how soon the command ends. Made by
-`pytest tests/faults/test_matrix.py --write-reliability`, on CPU replicas with gloo; the times are
-of one machine with 2 cores. Every case leaves no process behind, and a run that failed is a row
-with `status=failed` and its cause in the column `error`; the other runs of the plan go on, unless
-`--fail-fast` is given, and `mgpubench run --resume SESSION` makes the failed ones again.
-
-| fault | mode | what the user sees | exit code | seconds to the end | what is kept |
-|---|---|---|--:|--:|---|
-"""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def page(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Writes docs/reliability.md at the end, if that was asked for and every case was tried."""
-    yield
-    if not request.config.getoption("--write-reliability"):
-        return
-    assert len(MEASURED) == len(CASES)
-    rows = []
-    for fault, mode in CASES:
-        seconds, exit_code, line = MEASURED[fault.name, mode]
-        shown = re.sub(r"/\S*/(photos/)", r"\1", re.sub(r"(pid\S*) \d+", r"\1 N", line))
-        shown = re.sub(r"out/\S*/", "out/SESSION/", shown).replace("|", "/")
-        rows.append(
-            f"| {fault.name} | {mode} | `{shown}` | {exit_code} | {seconds:.1f} | {fault.kept} |"
-        )
-    PAGE.write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")
-
-
-def test_the_page_has_every_case() -> None:
-    lines = PAGE.read_text(encoding="utf-8").splitlines()
-    told = [tuple(cell.strip() for cell in line.split("|")[1:3]) for line in lines[10:]]
-    assert told == [(fault.name, mode) for fault, mode in CASES]
+def test_fail_fast_ends_the_session_at_the_first_failure(
+    run_here: Callable[..., Here], tmp_path: Path
+) -> None:
+    options = (*model("raises_in_forward"), "--mode", "single", "--rounds", 3, "--fail-fast")
+    command = run_here(*TINY, *options, cwd=tmp_path)
+    assert command.exit_code == 1
+    assert statuses(tmp_path) == ("failed",)
+    assert "note: --fail-fast: 2 runs left out; go on with: mgpubench run --resume" in command.err

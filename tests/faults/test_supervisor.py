@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing.forkserver
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import mgpubench.launch.supervisor as supervisor_module
 from mgpubench.config import RunConfig
 from mgpubench.errors import BenchError, RunFailed
 from mgpubench.launch.supervisor import Supervisor
@@ -127,3 +130,26 @@ def test_an_error_that_cannot_be_told_ends_the_run_all_the_same(
     error = fail(supervisor, cpu_config(), "raises_the_untellable")
     assert "rank 0" in error.message
     assert "exited with code 1 without leaving a record" in error.message
+
+
+def test_a_thread_that_goes_on_is_not_waited_for(supervisor: Supervisor, cpu_config: Make) -> None:
+    target = "tests.hurt:leaves_a_thread"
+    began_s = time.monotonic()
+    assert supervisor.launch(cpu_config(), Path("none"), lambda steps: None, target) == [7]
+    error = fail(supervisor, cpu_config(), "raises_beside_a_thread")
+    assert error.message == "single x1: rank 0: ValueError: the true cause"
+    assert time.monotonic() - began_s < 30
+
+
+def test_a_start_that_hangs_ends_in_words(
+    supervisor: Supervisor, cpu_config: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where torch lies on a network disk that does not answer."""
+    supervisor.call("os:getpid")
+    server = multiprocessing.forkserver._forkserver._forkserver_pid
+    os.kill(server, signal.SIGSTOP)
+    monkeypatch.setattr(supervisor_module, "SHORT_TASK_TIMEOUT_S", 0.5)
+    with pytest.raises(RunFailed, match="torch was not loaded within"):
+        supervisor.call("os:getpid")
+    monkeypatch.undo()
+    assert supervisor.call("os:getpid") != os.getpid()

@@ -1,4 +1,7 @@
-"""Faults of the machine around a run: limits, disks, networks. Each needs a process of its own."""
+"""Faults of what is around a run: limits, disks, networks, neighbours, variables, the clock.
+
+Each needs a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,15 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from mgpubench.reader import read_runs
+from tests.faults.conftest import rows, statuses
 from tests.processes import Command, mgpubench, wait_until
 
 pytestmark = pytest.mark.faults
@@ -28,6 +33,10 @@ TINY = (
 DDP = (*TINY, "--mode", "ddp", "--gpus", 2)
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 Start = Callable[..., Command]
+Tell = Callable[..., str]
+ROW = "finished runs; a row says why this one failed"
+NOTHING = "nothing was begun"
+ALL = "all; the run goes on"
 
 
 def within(script: str) -> tuple[str, ...]:
@@ -43,15 +52,74 @@ def unshared(flag: str, script: str) -> tuple[str, ...]:
     return (tool, flag, *within(script))
 
 
-def test_too_few_open_files_are_named(tmp_path: Path) -> None:
+# Limits.
+
+
+def test_too_few_open_files_are_named(tmp_path: Path, tell: Tell) -> None:
     command = mgpubench(*DDP, cwd=tmp_path, prefix=within("ulimit -n 12"))
-    assert command.wait() == 1
-    assert "Too many open files" in command.err
+    tell("too few open files (ulimit -n 12)", command, TOO_MANY_FILES, code=1, kept=NOTHING)
     assert "ulimit" in command.err
-    assert "Traceback" not in command.err
 
 
-def test_a_disk_that_fills_up_during_the_run_keeps_what_was_written(tmp_path: Path) -> None:
+TOO_MANY_FILES = "error: .*Too many open files"
+
+
+def test_memory_that_the_shell_refuses_is_out_of_memory(tmp_path: Path, tell: Tell) -> None:
+    """A batch that would need more than the limit on addresses, which torch alone does not."""
+    command = mgpubench(
+        *(*DDP, "--image-size", 224, "-b", 400_000),
+        cwd=tmp_path,
+        prefix=within("ulimit -v 10000000"),
+    )
+    name = "memory beyond the limit (ulimit -v)"
+    tell(name, command, r"error: ddp x2: rank \d: .*: out of memory: ", code=1, kept=ROW)
+    assert "hint: Use a smaller --batch-per-gpu or --image-size." in command.err
+    assert statuses(tmp_path) == ("failed",)
+
+
+@pytest.mark.parametrize(
+    ("mount", "name", "words"),
+    [
+        ("size=2m", "a /dev/shm of 2 MB", r"/dev/shm \(2 MB\) is too small"),
+        ("ro", "a /dev/shm that is read-only", "/dev/shm cannot be written"),
+    ],
+)
+def test_a_small_or_read_only_dev_shm_is_named(
+    photos: Callable[..., Path], tmp_path: Path, tell: Tell, mount: str, name: str, words: str
+) -> None:
+    """C12; loading in the ranks themselves needs none."""
+    photos(cat=20, dog=20)
+    options = (*TINY, "--image-size", 224, "-b", 8, "--mode", "single", "--data", "photos")
+    prefix = unshared("-m", f"mount -t tmpfs -o {mount} tmpfs /dev/shm")
+    command = mgpubench(*options, "--workers-per-gpu", 2, cwd=tmp_path, prefix=prefix)
+    tell(name, command, f"error: single x1: rank 0: {words}", code=1, mode="single", kept=ROW)
+    assert "--workers-per-gpu 0" in command.err
+    assert "--shm-size" in command.err
+    without = mgpubench(*options, "--workers-per-gpu", 0, cwd=tmp_path, prefix=prefix)
+    assert without.wait() == 0, without.err
+
+
+# Disks.
+
+
+def test_a_read_only_out_is_refused_before_anything_starts(tmp_path: Path, tell: Tell) -> None:
+    """C07."""
+    (tmp_path / "out").mkdir()
+    prefix = unshared("-m", "mount -t tmpfs -o ro tmpfs out")
+    command = mgpubench(*DDP, cwd=tmp_path, prefix=prefix)
+    name = "a disk that is read-only"
+    tell(
+        name,
+        command,
+        "error: results cannot be written to out: out is not writable",
+        code=2,
+        kept=NOTHING,
+    )
+
+
+def test_a_disk_that_fills_up_during_the_run_keeps_what_was_written(
+    tmp_path: Path, tell: Tell
+) -> None:
     """The steps do not fit; nothing of them stays, and session.json and both headers do."""
     (tmp_path / "out").mkdir()
     # The folder is looked at from inside, since the mount goes with the process.
@@ -62,31 +130,200 @@ def test_a_disk_that_fills_up_during_the_run_keeps_what_was_written(tmp_path: Pa
         cwd=tmp_path,
         prefix=(*unshared("-m", "true")[:2], "sh", "-c", script, "sh"),
     )
-    assert command.wait() == 1
-    assert "steps.csv cannot be written: No space left on device" in command.err
-    assert "Traceback" not in command.err
+    name, says = "a disk that fills up during the run", "error: .*steps.csv cannot be written: No"
+    tell(name, command, says, code=1, mode="single", kept="what had been written before")
     (steps,) = (tmp_path / "kept").glob("*/steps.csv")
     assert len(steps.read_text().splitlines()) == 1
 
 
-def test_a_host_name_that_does_not_resolve_is_no_matter(tmp_path: Path) -> None:
+def test_a_full_folder_for_temporary_files_is_named(tmp_path: Path, tell: Tell) -> None:
+    (tmp_path / "tmp").mkdir()
+    prefix = unshared("-m", "mount -t tmpfs -o size=128k tmpfs tmp")
+    command = mgpubench(*DDP, cwd=tmp_path, prefix=prefix, env={"TMPDIR": str(tmp_path / "tmp")})
+    says = f"error: no space is left for temporary files in {tmp_path / 'tmp'}"
+    tell("no space in TMPDIR", command, says, code=1, kept=NOTHING)
+    assert "TMPDIR" in command.err
+
+
+def test_a_folder_for_temporary_files_that_somebody_empties_is_named(
+    start: Start, tmp_path: Path, tell: Tell
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    options = ("--steps", 500, "--rounds", 2)
+    command = start(*TINY, *options, "--mode", "single", TMPDIR=str(tmp_path / "tmp"))
+    wait_until(lambda: statuses(tmp_path), 60, "the first run")
+    for folder in (tmp_path / "tmp").iterdir():
+        shutil.rmtree(folder)
+    says = r"error: temporary files in .*mgpubench-\w+ cannot be used: No such file or directory"
+    name = "the folder for temporary files is emptied during the session"
+    command.wait()
+    tell(name, command, says, code=1, mode="single", kept=ROW)
+    assert statuses(tmp_path) == ("ok", "failed")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_log_that_cannot_be_written_does_not_end_the_session(tmp_path: Path, tell: Tell) -> None:
+    command = mgpubench(*TINY, "--mode", "single", cwd=tmp_path, prefix=within("exec 2>/dev/full"))
+    name, kept = "stderr that cannot be written (a full disk below a log)", "all; tables on stdout"
+    tell(name, command, None, code=0, mode="single", kept=kept)
+    assert statuses(tmp_path) == ("ok",)
+    assert "samples/s" in command.out
+
+
+# Networks and other processes.
+
+
+def test_a_host_name_that_does_not_resolve_is_no_matter(tmp_path: Path, tell: Tell) -> None:
     """C55."""
     command = mgpubench(*DDP, cwd=tmp_path, prefix=unshared("-u", "hostname nohost-xyz"))
-    assert command.wait() == 0
+    tell("a host name that does not resolve", command, "results: ", code=0, kept=ALL)
     assert "nohost" not in command.err
 
 
-def test_the_loopback_interface_is_enough(tmp_path: Path) -> None:
+def test_the_loopback_interface_is_enough(tmp_path: Path, tell: Tell) -> None:
     """C74."""
     command = mgpubench(*DDP, cwd=tmp_path, prefix=unshared("-n", "ip link set lo up"))
-    assert command.wait() == 0, command.err
+    tell("no network but loopback", command, "results: ", code=0, kept=ALL)
 
 
-def test_a_loopback_interface_that_is_down_is_named(tmp_path: Path) -> None:
+def test_a_loopback_interface_that_is_down_is_named(tmp_path: Path, tell: Tell) -> None:
     command = mgpubench(*DDP, cwd=tmp_path, prefix=unshared("-n", "true"))
-    assert command.wait() == 1
+    says = r"error: ddp x2: rank \d: .*Unable to find address for: lo"
+    tell("loopback that is down", command, says, code=1, kept=ROW)
     assert "hint: The loopback interface is down" in command.err
-    assert "Traceback" not in command.err
+
+
+def test_left_over_variables_of_a_launcher_do_no_harm(
+    start: Start, tmp_path: Path, tell: Tell
+) -> None:
+    """C18: torch would wait for a store that nobody serves. And the port they name is taken."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        command = start(
+            *(*TINY, "--mode", "all", "--gpus", 2),
+            RANK="3",
+            LOCAL_RANK="3",
+            WORLD_SIZE="8",
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(taken.getsockname()[1]),
+            TORCHELASTIC_USE_AGENT_STORE="True",
+            SLURM_PROCID="0",
+        )
+        name = "RANK, WORLD_SIZE, MASTER_*, TORCHELASTIC_*, SLURM_* left over; the port is taken"
+        tell(name, command, "results: ", code=0, mode="all", kept=ALL)
+    assert sorted((row["mode"], row["num_devices"]) for row in rows(tmp_path)) == [
+        ("ddp", "2"), ("dp", "2"), ("single", "1"),
+    ]  # fmt: skip
+
+
+def test_under_torchrun_every_copy_is_refused(tmp_path: Path) -> None:
+    """C33."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"),
+            *("--master_port", "0", "-m", "mgpubench", *map(str, TINY)),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    refusals = [line for line in done.stderr.splitlines() if "started under torchrun" in line]
+    assert 1 <= len(refusals) <= 2  # the agent may end the second copy before it speaks
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("launcher", "variables"),
+    [
+        ("torchrun", {"TORCHELASTIC_RUN_ID": "none", "RANK": "1"}),
+        ("srun", {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}),
+    ],
+)
+def test_one_of_several_copies_is_refused_by_name(
+    start: Start, tmp_path: Path, tell: Tell, launcher: str, variables: dict[str, str]
+) -> None:
+    """C33."""
+    command = start(*DDP, **variables)
+    says = f"error: started (under|by) {launcher}"
+    tell(f"started by {launcher}, as one of several", command, says, code=2, kept=NOTHING)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def started() -> Iterator[list[Command]]:
+    """Commands that are ended with the test."""
+    commands: list[Command] = []
+    yield commands
+    for command in commands:
+        command.kill()
+
+
+NUM_AT_ONCE = 8
+
+
+def test_eight_calls_at_once_share_a_folder(
+    tmp_path: Path, started: list[Command], tell: Tell
+) -> None:
+    """C36."""
+    out = tmp_path / "out"
+    for number in range(NUM_AT_ONCE):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        options = ("--mode", "single", "--steps", 1, "--out", out)
+        started.append(Command(*TINY, *options, cwd=folder))
+    assert [command.wait() for command in started] == [0] * NUM_AT_ONCE
+    name = "eight calls at once with the same --out"
+    tell(name, started[-1], "results: ", code=0, mode="single", kept="all, each in its own session")
+    folders = list(out.iterdir())
+    assert len(folders) == NUM_AT_ONCE
+    for folder in folders:
+        for name, num_rows in (("runs.csv", 1), ("steps.csv", 2)):
+            with (folder / name).open(newline="", encoding="utf-8") as file:
+                lines = list(csv.reader(file))
+            assert len(lines) == 1 + num_rows
+            assert len({len(line) for line in lines}) == 1
+
+
+CLOCK = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
+    int code = real(clock, now);
+    if (clock == CLOCK_REALTIME && access("set-back", F_OK) == 0) now->tv_sec -= 3600;
+    return code;
+}
+"""
+"""A wall clock that is an hour back once the file set-back is there, for LD_PRELOAD."""
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc, for a clock that is set back")
+def test_a_clock_that_is_set_back_does_not_touch_the_figures(
+    start: Start, tmp_path: Path, tell: Tell
+) -> None:
+    """Durations are of the monotonic clock; only started_at is of the wall clock."""
+    (tmp_path / "clock.c").write_text(CLOCK)
+    library = str(tmp_path / "clock.so")
+    compiler = ["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "clock.c", "-ldl"]
+    subprocess.run(compiler, check=True)
+    command = start(*DDP, "--steps", 50, "--rounds", 3, LD_PRELOAD=library)
+    wait_until(lambda: statuses(tmp_path), 60, "the first run")
+    (tmp_path / "set-back").touch()
+    name = "the clock is set back by an hour during the session"
+    tell(name, command, "results: ", code=0, kept="all; durations are of the monotonic clock")
+    made = rows(tmp_path)
+    assert made[-1]["started_at"] < made[0]["started_at"]
+    for row in made:
+        assert 0 < float(row["window_s"]) < 60
+        assert float(row["step_time_median_s"]) > 0
+        assert "clock-mismatch" not in row["findings"]
+
+
+# Resuming, safety, consoles.
 
 
 def test_a_session_whose_parent_was_killed_is_resumed(start: Start, tmp_path: Path) -> None:
@@ -94,16 +331,12 @@ def test_a_session_whose_parent_was_killed_is_resumed(start: Start, tmp_path: Pa
     plan = (*TINY, "--mode", "all", "--gpus", 2, "--rounds", 5, "--steps", 10)
     command = start(*plan)
 
-    def rows() -> list[list[str]]:
-        texts = [path.read_text() for path in tmp_path.glob("out/*/runs.csv")]
-        return list(csv.reader(texts[0].splitlines())) if texts else []
-
-    wait_until(lambda: len(rows()) > 7, 60, "seven rows")
+    wait_until(lambda: len(rows(tmp_path)) >= 7, 60, "seven rows")
     command.family()
     os.kill(command.popen.pid, signal.SIGKILL)
     command.wait()
     command.assert_nobody_left()
-    made = len(rows()) - 1
+    made = len(rows(tmp_path))
     assert 7 <= made < 15
     (folder,) = (tmp_path / "out").iterdir()
     resumed = mgpubench("run", "--resume", folder, cwd=tmp_path)
@@ -117,7 +350,7 @@ def test_a_session_whose_parent_was_killed_is_resumed(start: Start, tmp_path: Pa
     again = mgpubench("run", "--resume", folder, cwd=tmp_path)
     assert again.wait() == 0
     assert "nothing is missing" in again.err
-    assert len(rows()) == 16
+    assert len(rows(tmp_path)) == 15
 
 
 def test_nothing_listens_beyond_this_machine(start: Start, tmp_path: Path) -> None:
@@ -159,16 +392,6 @@ def test_nothing_is_written_outside_out_and_nothing_stays_in_tmpdir(tmp_path: Pa
     assert sorted(os.listdir(tmp_path / "work")) == ["out", "stderr.txt", "stdout.txt"]
     (session,) = (tmp_path / "work" / "out").iterdir()
     assert sorted(os.listdir(session)) == ["runs.csv", "session.json", "steps.csv"]
-
-
-def test_a_full_folder_for_temporary_files_is_named(tmp_path: Path) -> None:
-    (tmp_path / "tmp").mkdir()
-    prefix = unshared("-m", "mount -t tmpfs -o size=128k tmpfs tmp")
-    command = mgpubench(*DDP, cwd=tmp_path, prefix=prefix, env={"TMPDIR": str(tmp_path / "tmp")})
-    assert command.wait() == 1
-    assert f"no space is left for temporary files in {tmp_path / 'tmp'}" in command.err
-    assert "TMPDIR" in command.err
-    assert "Traceback" not in command.err
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

@@ -118,12 +118,54 @@ def test_an_error_without_a_message_is_named_by_its_type() -> None:
         ("CUDA out of memory. Tried to allocate 2.00 GiB.", "OutOfMemoryError"),
         ("anything", "OutOfMemoryError"),
         ("DefaultCPUAllocator: can't allocate memory: you tried", "RuntimeError"),
+        ("std::bad_alloc", "MemoryError"),
+        ("Unable to allocate 3.0 GiB for an array with shape (9, 9)", "_ArrayMemoryError"),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate", "RuntimeError"),
     ],
 )
 def test_memory_has_its_own_words_and_advice(message: str, error_type: str) -> None:
     error = cause(raised(0, message, error_type=error_type))
     assert error.message == f"ddp x4: rank 0: {error_type}: out of memory: {message}"
     assert error.hint == "Use a smaller --batch-per-gpu or --image-size."
+
+
+def test_a_memory_error_often_says_nothing() -> None:
+    error = cause(raised(0, "", error_type="MemoryError"))
+    assert error.message == "ddp x4: rank 0: MemoryError: out of memory"
+
+
+WRAPPED = """Caught {type} in DataLoader worker process 0.
+Original Traceback (most recent call last):
+  File "loader.py", line 1, in work
+{type}: {message}
+"""
+
+
+@pytest.mark.parametrize(
+    ("error_type", "message", "words"),
+    [
+        ("UnreadableImage", "cannot read image photos/cat/0.jpg: no image", "--skip-bad-images"),
+        ("OSError", "[Errno 24] Too many open files", "ulimit -n"),
+        ("MemoryError", "", "--batch-per-gpu"),
+        ("ValueError", "wrong", "--verbose"),
+    ],
+)
+def test_what_a_loader_worker_raised_has_the_hint_of_that(
+    error_type: str, message: str, words: str
+) -> None:
+    wrapped = WRAPPED.format(type=error_type, message=message)
+    assert words in cause(raised(0, wrapped, error_type=error_type)).hint
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "DataLoader worker (pid 7) is killed by signal: Killed. ",
+        "DataLoader worker (pid(s) 7, 8) exited unexpectedly",
+    ],
+)
+def test_a_loader_worker_that_was_killed_may_have_been_too_large(message: str) -> None:
+    assert "dmesg" in cause(raised(0, message)).hint
 
 
 def test_an_error_of_ours_is_raised_as_it_was() -> None:

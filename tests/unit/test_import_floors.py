@@ -67,6 +67,7 @@ FLOORS = {
     "mgpubench.launch.preload": 3,
     "mgpubench.launch.preload_training": 3,
     "mgpubench.launch.preload_torchvision": 3,
+    "mgpubench.launch.forkserver": 3,
     "mgpubench.launch.orphans": 3,
     "mgpubench.launch.pace": 3,
     "mgpubench.launch.progress": 3,
@@ -84,6 +85,7 @@ FLOORS = {
     "mgpubench.cli.info": 4,
     "mgpubench.cli.options": 4,
     "mgpubench.cli.run": 4,
+    "mgpubench.cli.streams": 4,
     "mgpubench.__main__": 4,
 }
 

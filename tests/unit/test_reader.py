@@ -324,7 +324,7 @@ def test_a_repeated_line_is_one_run(tmp_path: Path) -> None:
     reading = read_sessions([path])
     assert len(reading.records) == 1
     assert reading.warnings == [
-        f"{path}: left out 2 lines that repeat or contradict another one of the same run_id"
+        f"{path}: left out 2 of 3 runs, which repeat or contradict another one of the same run_id"
     ]
 
 
@@ -345,7 +345,7 @@ def test_of_two_figures_for_one_run_none_is_used(tmp_path: Path) -> None:
     path.write_text(csv_text(*lines, row(run_id="b")), encoding="utf-8")
     reading = read_sessions([path])
     assert [record.run_id for record in reading.records] == ["b"]
-    assert "left out 2 lines that repeat or contradict" in reading.warnings[0]
+    assert "left out 2 of 3 runs, which repeat or contradict" in reading.warnings[0]
 
 
 def test_rows_without_run_id_are_all_kept(write, tmp_path):
@@ -379,3 +379,61 @@ def test_a_file_without_permission_is_refused(write):
     path.chmod(0)
     with pytest.raises(ResultsUnreadable, match="cannot be read: Permission denied"):
         read_runs(path)
+
+
+FAILED = row(run_id="a", status="failed", throughput_samples_per_s="")
+
+
+def test_a_figure_counts_whatever_failures_of_its_run_stand_around_it(write, tmp_path):
+    write(csv_text(FAILED, row(run_id="a"), FAILED | {"status": "interrupted"}))
+    reading = read_sessions([tmp_path])
+    assert [record.status for record in reading.records] == ["ok"]
+    assert reading.warnings == []
+
+
+def test_a_copy_made_before_a_run_was_made_again_hides_nothing(write, tmp_path):
+    write(csv_text(FAILED), "backup")
+    write(csv_text(FAILED, row(run_id="a")), "session")
+    reading = read_sessions([tmp_path / "backup", tmp_path / "session"])
+    assert [record.status for record in reading.records] == ["ok"]
+    assert reading.warnings == []
+
+
+def test_two_copies_that_were_gone_on_with_apart_contradict_each_other(write, tmp_path):
+    one = write(csv_text(FAILED, row(run_id="a")), "s1")
+    other = write(csv_text(FAILED, row(run_id="a", throughput_samples_per_s="200.0")), "s2")
+    reading = read_sessions([tmp_path])
+    assert reading.records == []
+    assert reading.warnings == [
+        f"{path}: left out 1 of 2 runs, which repeat or contradict another one of the same run_id"
+        for path in (one, other)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"mode": "dq"}, "mode is 'dq', which is not one of single, dp, ddp"),
+        ({"effective_mode": "ddp"}, "mode is 'dp', and effective_mode 'ddp'"),
+        (
+            {"throughput_per_device_samples_per_s": "12.5"},
+            "throughput_per_device_samples_per_s is 12.5, and throughput_samples_per_s / "
+            "num_devices is 100.5 / 2",
+        ),
+        ({"position": "-1"}, "position is -1, and cannot be negative"),
+        ({"recompiles": "-1"}, "recompiles is -1, and cannot be negative"),
+        ({"window_s": "0"}, "samples / window_s is None / 0.0"),
+        ({"peak_memory_bytes": "1.18E+10"}, "not whole numbers joined by ';'"),
+    ],
+)
+def test_a_row_that_contradicts_itself_is_left_out(write, changes, words):
+    reading = read_runs(write(csv_text(row(), row(**changes))))
+    assert len(reading.records) == 1
+    assert words in reading.warnings[0]
+
+
+def test_a_last_line_that_was_not_finished_leaves_a_readable_file(write):
+    """A disk that was full as the first row was written."""
+    reading = read_runs(write(csv_text(row())[:-10]))
+    assert reading.records == []
+    assert "line 2: " in reading.warnings[0]

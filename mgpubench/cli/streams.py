@@ -1,0 +1,81 @@
+"""Stdout and stderr that can always be spoken to.
+
+A measurement must not end because of a character in a file name, a terminal that is closed, a full
+disk below a log, or a reader that has seen enough.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import TextIO
+
+from mgpubench.errors import BenchError
+
+
+class ResultStream(io.TextIOWrapper):
+    """Stdout: what cannot be written is an error, but for a reader that has seen enough."""
+
+    def write(self, text: str) -> int:
+        """Write, or raise BenchError; BrokenPipeError where nobody reads any more."""
+        try:
+            return super().write(text)
+        except OSError as error:
+            raise _cannot_write(error) from error
+
+    def flush(self) -> None:
+        """Flush, with the same errors."""
+        try:
+            super().flush()
+        except OSError as error:
+            raise _cannot_write(error) from error
+
+
+def _cannot_write(error: OSError) -> Exception:
+    if isinstance(error, BrokenPipeError):
+        return error
+    return BenchError(f"stdout cannot be written: {error.strerror}")
+
+
+class CommentStream(io.TextIOWrapper):
+    """Stderr: once it cannot be written, all that is said to it is lost, and nothing else is."""
+
+    def write(self, text: str) -> int:
+        """Write, or give up for good."""
+        try:
+            return super().write(text)
+        except OSError:
+            discard(self)
+            return len(text)
+
+    def flush(self) -> None:
+        """Flush, or give up for good."""
+        try:
+            super().flush()
+        except OSError:
+            discard(self)
+
+
+def discard(stream: TextIO) -> None:
+    """Let all that is written to a stream go nowhere, also what is in its buffer."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def prepare_streams() -> None:
+    """Put such streams into place. A console that knows only ASCII gets escapes for the rest."""
+    sys.stdout = _wrap(sys.stdout, ResultStream)
+    sys.stderr = _wrap(sys.stderr, CommentStream)
+
+
+def _wrap(stream: TextIO | None, kind: type[ResultStream | CommentStream]) -> TextIO:
+    if stream is None:  # closed by the caller: `2>&-`
+        return open(os.devnull, "w", encoding="utf-8")
+    return kind(
+        stream.buffer,
+        encoding=stream.encoding,
+        errors="backslashreplace",
+        line_buffering=kind is CommentStream or stream.isatty(),
+    )

@@ -1,0 +1,118 @@
+"""What a terminal gets: a bar, whole numbers at any width, and no colours where unwanted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import termios
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[2] / "results" / "example"
+COLOUR = re.compile(r"\x1b\[[0-9;]*\b(3[0-9]|4[0-9]|9[0-7]|10[0-7])\b[0-9;]*m")
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+TINY = (
+    *("run", "--device", "cpu", "--model", "tiny-cnn", "--image-size", "32", "-b", "4"),
+    *("--mode", "single", "--warmup-steps", "1", "--steps", "4", "--rounds", "1", "--out", "out"),
+)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """All that a terminal was sent."""
+
+    exit_code: int
+    text: str
+
+    @property
+    def plain(self) -> str:
+        return ESCAPES.sub("", self.text)
+
+
+def in_terminal(*arguments: str, cwd: Path, columns: int = 100, **env: str) -> Shown:
+    """Run `mgpubench` with a terminal of its own."""
+    ours, its = os.openpty()
+    termios.tcsetwinsize(its, (40, columns))
+    unset = {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TERM", "CI"}
+    inherited = {name: value for name, value in os.environ.items() if name not in unset}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mgpubench", *arguments],
+        cwd=cwd,
+        env={**inherited, "TERM": "xterm-256color", **env},
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        start_new_session=True,
+    )
+    os.close(its)
+    data = b""
+    with contextlib.suppress(OSError):  # EIO: the other side is closed
+        while chunk := os.read(ours, 2**16):
+            data += chunk
+    os.close(ours)
+    return Shown(process.wait(60), data.decode())
+
+
+def compare(tmp_path: Path, columns: int = 100, **env: str) -> Shown:
+    shown = in_terminal("compare", str(EXAMPLE), cwd=tmp_path, columns=columns, **env)
+    assert shown.exit_code == 0
+    return shown
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    return compare(tmp_path_factory.mktemp("wide"), columns=250)
+
+
+@pytest.mark.parametrize("columns", [20, 60, 80, 132])
+def test_numbers_are_whole_at_any_width(tmp_path: Path, columns: int, wide: Shown) -> None:
+    numbers = re.compile(r"\d[\d.]*")
+    assert numbers.findall(compare(tmp_path, columns).plain) == numbers.findall(wide.plain)
+
+
+def test_no_color_means_no_colour_and_empty_means_unset(tmp_path: Path, wide: Shown) -> None:
+    """C65."""
+    coloured = bool(COLOUR.search(compare(tmp_path).text))
+    assert not COLOUR.search(compare(tmp_path, NO_COLOR="1").text)
+    assert bool(COLOUR.search(compare(tmp_path, NO_COLOR="").text)) == coloured
+
+
+def test_a_dumb_terminal_gets_no_escape_codes(tmp_path: Path) -> None:
+    """C65."""
+    assert "\x1b" not in compare(tmp_path, TERM="dumb").text
+
+
+@pytest.fixture(scope="module")
+def barred(tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    """A run in a terminal, with its bar."""
+    return in_terminal(*TINY, cwd=tmp_path_factory.mktemp("barred"), NO_COLOR="1")
+
+
+def test_a_run_in_a_terminal_gives_the_cursor_back(barred: Shown) -> None:
+    assert barred.exit_code == 0
+    assert "loading torch" in barred.plain
+    assert barred.text.rindex("\x1b[?25h") > barred.text.rindex("\x1b[?25l")
+    assert "results: out/" in barred.plain.splitlines()[-2]
+
+
+def test_a_bar_has_no_colour_with_no_color(barred: Shown) -> None:
+    """C65."""
+    assert not COLOUR.search(barred.text)
+
+
+@pytest.mark.parametrize(("env", "columns"), [({"TERM": "dumb"}, 100), ({}, 60)], ids=str)
+def test_a_terminal_without_a_bar_gets_plain_lines(
+    tmp_path: Path, env: dict[str, str], columns: int
+) -> None:
+    """C65: one that cannot move its cursor, and one in which the bar would cut its numbers."""
+    shown = in_terminal(*TINY, cwd=tmp_path, columns=columns, **env)
+    assert shown.exit_code == 0
+    assert "\x1b[?25l" not in shown.text
+    assert re.search(r"run 1/1 \(round 1\) single x1: [\d.]+ samples/s", shown.plain)
+    if env:
+        assert "\x1b" not in shown.text

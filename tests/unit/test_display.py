@@ -1,0 +1,68 @@
+"""What a person sees on stderr where it is no terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from mgpubench import display
+from mgpubench.config import Machine
+from mgpubench.display import SessionDisplay
+from mgpubench.plan import make_plan
+from mgpubench.request import Request
+
+
+class Clock:
+    """The monotonic clock, set by the test."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(display, "time", clock)
+    return clock
+
+
+@pytest.mark.parametrize("step_s", [0.001, 0.1, 1.0, 10.0, 60.0])
+def test_a_log_of_a_thousand_steps_is_short_at_any_speed(
+    step_s: float, clock: Clock, machine: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """C65: fewer than 50 lines, also where a step takes a minute."""
+    request = Request(gpus=(2,), modes=("ddp",), steps=980, rounds=1)
+    plan = make_plan(request, machine(2))
+    shown = SessionDisplay(verbose=False)
+    shown.begin_session(plan)
+    shown.begin_run(plan.runs[0])
+    for step in range(1000):
+        clock.now_s += step_s
+        shown.on_steps(step)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) < 50
+    for line in lines[1:]:
+        assert re.fullmatch(
+            r"run 1/1 \(round 1\) ddp x2: step \d+ of 1000 [\d.]+ steps/s \(.* left\)", line
+        )
+
+
+def test_a_run_that_takes_long_says_so_every_half_minute_at_first(
+    clock: Clock, machine: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = make_plan(Request(gpus=(2,), modes=("ddp",), rounds=1), machine(2))
+    shown = SessionDisplay(verbose=False)
+    shown.begin_session(plan)
+    shown.begin_run(plan.runs[0])
+    for _ in range(125):
+        clock.now_s += 1
+        shown.on_steps(0)
+    assert (
+        capsys.readouterr().err.splitlines()
+        == ["run 1/1 (round 1) ddp x2: step 0 of 120 0.000 steps/s"] * 4
+    )
