@@ -103,16 +103,3 @@ def test_a_run_in_a_terminal_gives_the_cursor_back(barred: Shown) -> None:
 def test_a_bar_has_no_colour_with_no_color(barred: Shown) -> None:
     """C65."""
     assert not COLOUR.search(barred.text)
-
-
-@pytest.mark.parametrize(("env", "columns"), [({"TERM": "dumb"}, 100), ({}, 60)], ids=str)
-def test_a_terminal_without_a_bar_gets_plain_lines(
-    tmp_path: Path, env: dict[str, str], columns: int
-) -> None:
-    """C65: one that cannot move its cursor, and one in which the bar would cut its numbers."""
-    shown = in_terminal(*TINY, cwd=tmp_path, columns=columns, **env)
-    assert shown.exit_code == 0
-    assert "\x1b[?25l" not in shown.text
-    assert re.search(r"run 1/1 \(round 1\) single x1: [\d.]+ samples/s", shown.plain)
-    if env:
-        assert "\x1b" not in shown.text

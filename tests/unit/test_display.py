@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -29,6 +31,40 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(display, "time", clock)
     return clock
+
+
+class Terminal(io.StringIO):
+    """A stderr that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("term", "columns", "has_bar"),
+    [("xterm", "80", True), ("xterm", "79", False), ("dumb", "200", False)],
+)
+def test_a_bar_is_for_terminals_that_can_show_it_whole(
+    term: str,
+    columns: str,
+    has_bar: bool,
+    machine: Callable[..., Machine],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """C65: not for one that cannot move its cursor, nor where the bar would cut its numbers."""
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    shown = SessionDisplay(verbose=False)
+    try:
+        shown.begin_session(make_plan(Request(gpus=(2,), modes=("ddp",), rounds=1), machine(2)))
+        shown.notice("a note")
+    finally:
+        shown.close()
+    text = sys.stderr.getvalue()
+    assert ("\x1b[?25l" in text) == has_bar
+    assert "note: a note\n" in text
 
 
 @pytest.mark.parametrize("step_s", [0.001, 0.1, 1.0, 10.0, 60.0])
