@@ -122,7 +122,7 @@ def _make_runs(supervisor: Supervisor, plan: Plan, recorder: Recorder, call: Cal
     try:
         for number, config in enumerate(plan.runs, start=1):
             record = recorder.run(supervisor, config)
-            if call.fail_fast and not record.is_ok:
+            if call.fail_fast and not record.is_ok and number < len(plan.runs):
                 left = format_count(len(plan.runs) - number, "run")
                 call.display.notice(f"--fail-fast: {left} left out{_resume_hint(plan, recorder)}")
                 break

@@ -27,6 +27,9 @@ PLAN = (
     *("run", "--device", "cpu", "--gpus", 2, "--model", "tiny-cnn", "--image-size", 32, "-b", 4),
     *("--warmup-steps", 1, "--steps", 150, "--rounds", 8, "--timeout", 30, "--out", "out"),
 )
+NUM_RUNS = 24
+"""Three modes, eight rounds."""
+
 TO_A_RANK = (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGSTOP, signal.SIGABRT)
 TO_THE_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 
@@ -63,7 +66,7 @@ class Soak:
                 break
             self.hurt_one(command)
         self.check(command, cwd, finished, last)
-        if last is not None and list(cwd.glob("out/*/session.json")):
+        if list(cwd.glob("out/*/session.json")):
             self.resume(cwd)
 
     def hurt_one(self, command: Command) -> None:
@@ -105,7 +108,7 @@ class Soak:
             self.blame(cwd, f"did not end within {END_S:.0f} s after {last}")
             command.kill()
             return
-        expected = {0, 1} if last is None else {0, 1, -last, 128 + last}
+        expected = expected_codes(cwd, last)
         if code not in expected:
             self.blame(cwd, f"exit code {code}, and not one of {sorted(expected)}")
         try:
@@ -128,9 +131,10 @@ class Soak:
             self.blame(cwd, "resuming did not end")
             command.kill()
             return
-        if code != 0 or len(ok_runs(cwd)) != 24:
+        if code != 0 or len(ok_runs(cwd)) != NUM_RUNS:
             errors = [line for line in command.err.splitlines() if line.startswith("error")]
-            self.blame(cwd, f"resuming gave code {code}, {len(ok_runs(cwd))} of 24 runs: {errors}")
+            made = f"{len(ok_runs(cwd))} of {NUM_RUNS} runs"
+            self.blame(cwd, f"resuming gave code {code}, {made}: {errors}")
 
     def blame(self, cwd: Path, what: str) -> None:
         """Note what is wrong, and where."""
@@ -143,6 +147,26 @@ def make_images(root: Path) -> None:
         (root / name).mkdir(parents=True)
         for number in range(8):
             Image.new("RGB", (40, 40), (30 * number, 9, 99)).save(root / name / f"{number}.jpg")
+
+
+def expected_codes(cwd: Path, last: signal.Signals | None) -> set[int]:
+    """The exit codes that are right after a last signal to the parent."""
+    by_itself = {0, 1}
+    if last is None:
+        return by_itself
+    if last is signal.SIGKILL:
+        return {-last}
+    codes = {128 + last}
+    if not list(cwd.glob("out/*/session.json")):
+        codes.add(-last)  # Python itself had not even started
+    if num_rows(cwd) == NUM_RUNS:
+        codes |= by_itself  # it was about to end
+    return codes
+
+
+def num_rows(cwd: Path) -> int:
+    """The runs of which there is a row, whatever became of them."""
+    return sum(len(read_runs(path).records) for path in cwd.glob("out/*/runs.csv"))
 
 
 def ok_runs(cwd: Path) -> set[str]:

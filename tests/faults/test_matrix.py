@@ -215,6 +215,7 @@ FAULTS = (
 def test_a_fault_is_named_and_ends_in_time(
     fault: Fault, mode: str, try_fault: Callable[[Fault, str], None]
 ) -> None:
+    """C10, C58, C66, C72: the first cause, and not what its peers say of it."""
     try_fault(fault, mode)
 
 
