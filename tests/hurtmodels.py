@@ -15,8 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-FAULT_TIME = Path(tempfile.gettempdir()) / "mgpubench-tests-fault-time"
-"""When a model went wrong last, on the monotonic clock that all processes share."""
+FAULT_TIME = Path(
+    os.environ.setdefault(
+        "MGPUBENCH_TESTS_FAULT_TIME",
+        str(Path(tempfile.gettempdir()) / f"mgpubench-tests-fault-time-{os.getpid()}"),
+    )
+)
+"""When a model went wrong last, on the monotonic clock that all processes share. Its name goes from
+the tests to the workers in the environment."""
 
 FAULTY_STEP = 4
 """In the preflight the model is called once or twice; there it must behave."""

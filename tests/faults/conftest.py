@@ -105,6 +105,13 @@ class Page:
         PAGE.write_text(text, encoding="utf-8")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_fault_time_left() -> Iterator[None]:
+    """The file goes with the tests."""
+    yield
+    FAULT_TIME.unlink(missing_ok=True)
+
+
 @pytest.fixture(scope="session")
 def page(request: pytest.FixtureRequest) -> Iterator[Page]:
     """The page; written at the end if that was asked for and no test failed."""
