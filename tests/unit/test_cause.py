@@ -44,7 +44,7 @@ def test_a_signal_comes_first() -> None:
 def test_another_signal_has_no_word_about_memory() -> None:
     error = cause(ended(0, -11))
     assert error.message == "ddp x4: rank 0 (pid 100) was killed by signal 11 (SIGSEGV)"
-    assert error.hint == ""
+    assert error.hint == "--verbose shows what it printed last."
 
 
 def test_a_signal_without_a_name_has_its_number() -> None:
