@@ -124,7 +124,9 @@ class Soak:
     def resume(self, cwd: Path) -> None:
         """Go on with the session, undisturbed: it must come to its end."""
         (folder,) = (path.parent for path in cwd.glob("out/*/session.json"))
-        command = Command("run", "--resume", folder.relative_to(cwd), cwd=cwd)
+        command = Command(
+            *("run", "--resume", folder.relative_to(cwd), "--timeout", CALL_S), cwd=cwd
+        )
         try:
             code = command.wait(CALL_S)
         except Exception:
