@@ -26,6 +26,9 @@ CPU_SMOKE = "cpu-smoke"
 CLOCK_TOLERANCE = 0.01
 """The two clocks may differ by this share of the span."""
 
+OTHERS_LIMIT = 0.2
+"""Above this share of the usable cores' time, taken by others, a run is not on its own."""
+
 DATA_WAIT_LIMIT = 0.05
 """Above this share of the window the loader, and not the mode, is what is measured."""
 
@@ -65,6 +68,7 @@ def check_run(
         *_check_loss(ranks),
         *_check_images(ranks),
         *_check_compiling(config, ranks, figures),
+        *_check_others(figures),
         *_check_data_wait(config, figures),
         *_check_drift(measured_steps(deciding.step_times_s, config.steps), config),
     )
@@ -176,6 +180,17 @@ def _check_compiling(
         )
 
 
+def _check_others(figures: Figures) -> Iterator[Finding]:
+    share = figures.others_cpu_share
+    if share is not None and share > OTHERS_LIMIT:
+        yield Finding(
+            "busy-machine",
+            f"other processes took {format_percent(share)} of the CPU time (limit "
+            f"{format_percent(OTHERS_LIMIT)}): on busy cores modes with several threads a process "
+            "can be many times slower; repeat it on a machine that nobody else uses",
+        )
+
+
 def _check_data_wait(config: RunConfig, figures: Figures) -> Iterator[Finding]:
     share = data_wait_share(figures.data_wait_s, figures.window_s)
     if share is not None and share > DATA_WAIT_LIMIT:
@@ -183,8 +198,9 @@ def _check_data_wait(config: RunConfig, figures: Figures) -> Iterator[Finding]:
             "loader-bound",
             f"{format_percent(share)} of the window was spent waiting for data (limit "
             f"{format_percent(DATA_WAIT_LIMIT)}) with "
-            f"{format_count(config.workers_per_device, 'loader worker')} a device; more "
-            "--workers-per-gpu, or --data synthetic to leave loading out",
+            f"{format_count(config.workers_per_device, 'loader worker')} a device; try another "
+            "--workers-per-gpu (all together as many as cores), smaller files or a faster disk; "
+            "--data synthetic leaves loading out",
         )
 
 
@@ -193,11 +209,13 @@ def _check_drift(times_s: Sequence[float], config: RunConfig) -> Iterator[Findin
         return
     change, error = drift(times_s)
     if abs(change) > DRIFT_LIMIT and abs(change) > DRIFT_STANDARD_ERRORS * error:
+        advice = "what slowed it down: heat, clocks, other work?"
+        if change < 0:
+            advice = f"try --warmup-steps {max(20, 2 * config.warmup_steps)}"
         yield Finding(
             "not-steady",
             f"step times changed by {change * 100:+.1f} % over the window (limit "
-            f"{format_percent(DRIFT_LIMIT)}) after {config.warmup_steps} warm-up steps; try "
-            f"--warmup-steps {max(20, 2 * config.warmup_steps)}",
+            f"{format_percent(DRIFT_LIMIT)}) after {config.warmup_steps} warm-up steps; {advice}",
         )
 
 

@@ -17,11 +17,14 @@ from typing import Any
 from mgpubench import stats
 from mgpubench.config import MODES, Mode
 from mgpubench.metrics import scaling_efficiency
-from mgpubench.records import RunRecord
+from mgpubench.records import RunRecord, Status
 from mgpubench.stats import Comparison, Interval, Verdict
 
 UNJUDGED = ("passthrough", "oversubscribed")
 """Effective modes that are no speed of the technique: shown, and never given a verdict."""
+
+MIXED = {"mixed-threads": "threads_per_rank", "mixed-models": "model_digest"}
+"""Findings about runs that are pooled and had different values in a column."""
 
 _DEVICE_COUNT = re.compile(r"(^|[+;,]\s*)\d+x ")
 
@@ -85,6 +88,7 @@ class Row:
     runs: int
     """Runs that succeeded; the figures are theirs."""
     failed: int
+    interrupted: int
     throughput_samples_per_s: float | None
     throughput_ci: Interval | None
     speedup: float | None
@@ -152,6 +156,21 @@ class _Pool:
         # Two runs in one round are one observation of it.
         return {key: stats.geometric_mean(values) for key, values in rounds.items()}
 
+    def count(self, status: Status) -> int:
+        """The runs that ended like this."""
+        return sum(run.status == status for run in self.runs)
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """The codes of all runs, and of what they do not have in common and should."""
+        ok = [run for run in self.runs if run.is_ok]
+        mixed = {
+            code
+            for code, column in MIXED.items()
+            if len({getattr(run, column) for run in ok} - {None, ""}) > 1
+        }
+        return tuple(sorted(mixed.union(*(run.finding_codes for run in self.runs))))
+
     @property
     def is_judged(self) -> bool:
         return self.effective_mode not in UNJUDGED
@@ -176,13 +195,14 @@ class _Table:
             num_devices=pool.num_devices,
             options=pool.options,
             runs=len(logs),
-            failed=len(pool.runs) - len(logs),
+            failed=pool.count("failed"),
+            interrupted=pool.count("interrupted"),
             throughput_samples_per_s=stats.geometric_mean(throughputs) if logs else None,
             throughput_ci=stats.estimate(logs).interval if logs else None,
             speedup=speedup,
             speedup_ci=speedup_ci,
             scaling_efficiency=self._efficiency(pool, speedup),
-            findings=tuple(sorted({code for run in pool.runs for code in run.finding_codes})),
+            findings=pool.findings,
             versus_baseline=self._versus_baseline(pool, baseline or self._default_baseline()),
             versus_dp=self._versus_dp(pool),
         )

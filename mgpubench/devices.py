@@ -24,7 +24,7 @@ def choose_device(request: Request, machine: Machine) -> DeviceType:
             asked = f"--gpus {_join(request.gpus)}"
         raise RequestRefused(
             f"{asked} needs GPUs and 0 are usable: {why_no_gpu(machine)}",
-            "Add --device cpu to try the tool on CPU replicas, or --smoke for a quick check.",
+            "Add --smoke for a quick check on the CPU, or --device cpu for the whole work there.",
         )
     return "cpu"
 

@@ -78,7 +78,7 @@ class SessionDisplay:
         elif self._config and self._has_been_silent():
             total = self._config.total_steps
             self._line(
-                f"{self._name(self._config)}: step {steps} of {total} {rate} {self._left(steps)}"
+                f"{self._name(self._config)}: step {steps} of {total}, {rate} {self._left(steps)}"
             )
 
     def end_run(self, record: RunRecord, error: BenchError | None) -> None:
@@ -95,6 +95,7 @@ class SessionDisplay:
         elif record.status == "failed":
             if self._verbose:
                 self._console.print(error.details)
+            self._line(f"{self._name(config)}: failed {self._left(0)}")
             self._line(f"error: {error.message}")
             if error.hint:
                 self._line(f"hint: {error.hint}")

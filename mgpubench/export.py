@@ -73,7 +73,7 @@ def _versus(prefix: str, attribute: str) -> dict[str, Place]:
 
 CSV_PLACES: dict[str, Place] = {
     **{f"group_{name}": ("group", name) for name in GROUP_KEY},
-    **_same("mode", "effective_mode", "num_devices", "options", "runs", "failed"),
+    **_same("mode", "effective_mode", "num_devices", "options", "runs", "failed", "interrupted"),
     **_same("throughput_samples_per_s"),
     **_bounds("throughput_ci", "throughput_ci"),
     **_same("speedup"),

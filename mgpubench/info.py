@@ -94,11 +94,9 @@ def _hardware(survey: Survey) -> Iterator[tuple[str, str]]:
         if shared
         else "none",
     )
-    yield (
-        "open files",
-        f"{system.open_files_soft or UNLIMITED} (can be raised to "
-        f"{system.open_files_hard or UNLIMITED})",
-    )
+    soft, hard = system.open_files_soft, system.open_files_hard
+    raised = f" (can be raised to {hard or UNLIMITED})" if hard != soft else ""
+    yield "open files", f"{soft or UNLIMITED}{raised}"
     yield "C++ compiler", system.cxx_compiler or "none"
 
 

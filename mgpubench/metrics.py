@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from mgpubench.config import RunConfig
-from mgpubench.records import Figures, RankRecord
+from mgpubench.records import CpuTime, Figures, RankRecord
 
 N = TypeVar("N", int, float)
 
@@ -25,6 +25,10 @@ def slowest_rank(ranks: Sequence[RankRecord]) -> RankRecord:
     The maximum and not the mean: in every step the all-reduce makes all ranks wait for the slowest.
     """
     return max(ranks, key=lambda rank: rank.window_s)
+
+
+MIN_BUSY_SPAN_S = 1.0
+"""The system counts CPU time in steps of 10 ms, and starting a rank is not counted as its own."""
 
 
 def throughput_samples_per_s(samples: int, window_s: float) -> float:
@@ -75,6 +79,21 @@ def image_paths(ranks: Sequence[RankRecord], kind: str) -> list[str]:
     return sorted({item.path for rank in ranks for item in rank.remarks if item.kind == kind})
 
 
+def others_cpu_share(
+    before: CpuTime, after: CpuTime, ranks: Sequence[RankRecord], usable_cores: int
+) -> float | None:
+    """The part of the usable cores' time in a run, 0 to 1, that other processes took.
+
+    None where the system does not tell, or where the run was too short to tell.
+    """
+    elapsed_s = after.at_s - before.at_s
+    if before.busy_s is None or after.busy_s is None or elapsed_s < MIN_BUSY_SPAN_S:
+        return None
+    own_s = after.own_s - before.own_s + math.fsum(rank.cpu_s for rank in ranks)
+    share = (after.busy_s - before.busy_s - own_s) / (elapsed_s * usable_cores)
+    return min(1.0, max(0.0, share))
+
+
 def compile_s(ranks: Sequence[RankRecord]) -> float | None:
     """Seconds that the slowest rank needed for the pass in which it compiled; in no other time.
 
@@ -96,11 +115,14 @@ def recompiles(ranks: Sequence[RankRecord]) -> int | None:
     return max((rank.compiling.recompiles for rank in ranks if rank.compiling), default=None)
 
 
-def summarize(config: RunConfig, ranks: Sequence[RankRecord]) -> Figures:
+def summarize(
+    config: RunConfig, ranks: Sequence[RankRecord], others: float | None = None
+) -> Figures:
     """All figures of one finished run.
 
     Samples and window are the whole job's; step times and data wait are the deciding rank's, since
-    the steps of N synchronous ranks are one process seen N times and must not be pooled.
+    the steps of N synchronous ranks are one process seen N times and must not be pooled. `others`
+    is what `others_cpu_share` gives.
     """
     deciding = slowest_rank(ranks)
     times = measured_steps(deciding.step_times_s, config.steps)
@@ -121,4 +143,5 @@ def summarize(config: RunConfig, ranks: Sequence[RankRecord]) -> Figures:
         skipped_images=skipped_images(config, ranks),
         compile_s=compile_s(ranks),
         recompiles=recompiles(ranks),
+        others_cpu_share=others,
     )

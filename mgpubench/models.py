@@ -79,6 +79,12 @@ def find_function(name: str) -> Callable[[], object]:
         ) from error
     function: Callable[[], object] | None = getattr(module, function_name, None)
     if not callable(function):
+        if function is not None:
+            raise RequestRefused(
+                f"--model {name}: {function_name} is no function, but of type "
+                f"{type(function).__name__}",
+                "It takes a function without arguments that returns a torch.nn.Module.",
+            )
         near = difflib.get_close_matches(function_name, dir(module), n=1)
         raise RequestRefused(
             f"--model {name}: {module_name} has no function {function_name}",
@@ -125,6 +131,12 @@ def _unknown(name: str) -> RequestRefused:
                 f"--model {name} is a {kind} model, and mgpubench trains image classification",
                 "Use a classification model, such as resnet50.",
             )
+    if "." in name:
+        own = ":".join(name.rsplit(".", 1))
+        return RequestRefused(
+            f"--model {name} is not known",
+            f"A function of your own has a colon before its name: --model {own}",
+        )
     known = [*BUILTIN_MODELS, *models.list_models(module=models)]
     near = difflib.get_close_matches(name, known, n=3)
     return RequestRefused(

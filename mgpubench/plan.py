@@ -174,7 +174,10 @@ def _lengthen_warmup(configurations: list[RunConfig], notices: list[str]) -> lis
     longest = max(config.queue_length for config in configurations)
     if longest <= configurations[0].warmup_steps:
         return configurations
-    notices.append(f"{longest} warm-up steps, to use up what the loaders have ready by then")
+    notices.append(
+        f"{longest} warm-up steps instead of {configurations[0].warmup_steps}, to use up what the "
+        "loaders have ready by then"
+    )
     return [replace(config, warmup_steps=longest) for config in configurations]
 
 

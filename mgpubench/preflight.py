@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from mgpubench.architecture import digest_of
 from mgpubench.config import Precision, RunConfig, default_image_size
 from mgpubench.errors import BenchError, RequestRefused
 from mgpubench.models import find_function, make_module
@@ -55,6 +56,7 @@ def inspect_model(configs: Sequence[RunConfig]) -> ModelFacts:
         num_parameters=sum(p.numel() for p in parameters),
         parameter_bytes=sum(p.numel() * p.element_size() for p in parameters),
         num_classes=num_classes,
+        digest=digest_of(model) if first.uses_own_model else "",
     )
 
 

@@ -15,7 +15,7 @@ from mgpubench.config import Machine, RunConfig
 from mgpubench.errors import BenchError, Interrupted
 from mgpubench.imagefolder import ImageListing
 from mgpubench.launch.supervisor import Supervisor
-from mgpubench.metrics import summarize, was_compiled
+from mgpubench.metrics import others_cpu_share, summarize, was_compiled
 from mgpubench.plan import Plan
 from mgpubench.records import (
     SCHEMA_VERSION,
@@ -27,6 +27,7 @@ from mgpubench.records import (
     StepRecord,
     run_id,
 )
+from mgpubench.system import cpu_time
 
 
 class Display(Protocol):
@@ -92,6 +93,7 @@ class Recorder:
         """
         identity = self._identity(config)
         self._display.begin_run(config)
+        before = cpu_time()
         try:
             ranks = supervisor.launch(config, listing_file(supervisor), self._display.on_steps)
         except Interrupted as error:
@@ -101,12 +103,17 @@ class Recorder:
                 raise error
         except BenchError as error:
             return self._write_failure(identity, "failed", error)
-        return self._write_result(identity, config, ranks)
+        cores = self._workload.machine.usable_cores
+        others = others_cpu_share(before, cpu_time(), ranks, cores)
+        return self._write_result(identity, config, ranks, summarize(config, ranks, others))
 
     def _write_result(
-        self, identity: dict[str, Any], config: RunConfig, ranks: Sequence[RankRecord]
+        self,
+        identity: dict[str, Any],
+        config: RunConfig,
+        ranks: Sequence[RankRecord],
+        figures: Figures,
     ) -> RunRecord:
-        figures = summarize(config, ranks)
         findings = check_run(config, ranks, figures)
         codes = ";".join(finding.code for finding in findings)
         identity |= {"compiled": was_compiled(ranks)}
@@ -138,6 +145,7 @@ class Recorder:
             "num_nodes": 1,
             "num_parameters": workload.model.num_parameters,
             "parameter_bytes": workload.model.parameter_bytes,
+            "model_digest": workload.model.digest,
             "data": _data_name(config, workload.listing),
             "dataset_samples": workload.dataset_samples,
             "global_batch": config.global_batch,

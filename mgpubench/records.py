@@ -52,10 +52,23 @@ class RankRecord:
     """One value for each device of this rank; empty on a CPU."""
     final_loss: float
     """Loss of the last step, read after the window."""
+    cpu_s: float = 0.0
+    """CPU time of this process and of its loader workers, from its start on."""
     remarks: tuple[Remark, ...] = ()
     """About images, each once."""
     compiling: Compiling | None = None
     """What torch.compile did; None where it was not asked for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CpuTime:
+    """CPU time used so far, at one moment of the monotonic clock."""
+
+    at_s: float
+    busy_s: float | None
+    """By all processes, and neighbours of a virtual machine, on the cores that may be used."""
+    own_s: float
+    """By this process."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +79,8 @@ class ModelFacts:
     parameter_bytes: int
     num_classes: int
     """Width of its logits."""
+    digest: str
+    """Of an own model's layers and code; empty for the models that have a name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,6 +104,8 @@ class Figures:
     """None where nothing was compiled."""
     recompiles: int | None = None
     """None where torch.compile was not asked for."""
+    others_cpu_share: float | None = None
+    """Of the time of the cores that may be used, 0 to 1, from the start of the run to its end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,6 +189,8 @@ class RunRecord:
     skipped_images: int | None = None
     compile_s: float | None = None
     recompiles: int | None = None
+    model_digest: str = ""
+    others_cpu_share: float | None = None
 
     @property
     def is_ok(self) -> bool:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from mgpubench import __version__, host
+from mgpubench.attempts import merge
 from mgpubench.config import RunConfig
 from mgpubench.errors import RequestRefused
 from mgpubench.plan import Plan
-from mgpubench.reader import merge, read_runs
+from mgpubench.reader import read_runs
 from mgpubench.records import SCHEMA_VERSION, RunRecord, run_id
 from mgpubench.request import Request
 from mgpubench.results import RUNS_CSV, SESSION_JSON

@@ -14,6 +14,7 @@ import re
 import resource
 import shutil
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -23,6 +24,7 @@ import psutil
 
 from mgpubench import host
 from mgpubench.config import Machine
+from mgpubench.records import CpuTime
 
 PACKAGES = ("torch", "torchvision", "triton", "numpy", "pillow", "pillow-simd", "pandas", "psutil")
 
@@ -37,6 +39,9 @@ GPU_STATE = (
 
 NEVER_RENAMED = len(GPU_STATE) - 2
 """So many of them are known to every driver of the last years."""
+
+BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
+"""The kinds of time of a core in which somebody uses it, by their names in psutil."""
 
 _UNKNOWN = re.compile(r"\[|N/A|Not Supported|Unknown", re.IGNORECASE)
 
@@ -117,6 +122,22 @@ class Survey:
     torch_error: str
     """Why there is no more; empty where torch can be imported."""
     environment: dict[str, str]
+
+
+def cpu_time() -> CpuTime:
+    """What has been used up to now; it grows in steps of 10 ms."""
+    mine = os.times()
+    affinity = getattr(os, "sched_getaffinity", None)
+    usable = affinity(0) if affinity else range(os.cpu_count() or 1)
+    cores = psutil.cpu_times(percpu=True)
+    counted = [cores[number] for number in usable if number < len(cores)]
+    return CpuTime(
+        at_s=time.monotonic(),
+        busy_s=sum(sum(getattr(core, name, 0.0) for name in BUSY) for core in counted)
+        if counted
+        else None,
+        own_s=mine.user + mine.system,
+    )
 
 
 def describe_system() -> System:

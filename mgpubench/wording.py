@@ -28,12 +28,15 @@ from mgpubench.stats import MIN_RUNS, Interval
 CPU_NOTE = "CPU rows are smoke tests of the tool, not a forecast for GPUs."
 UNPAIRED_NOTE = "unpaired: drift between sessions is not covered"
 
+MAX_ROUNDS = 100
+"""More than that nobody is advised to make: the machine is too noisy."""
+
 MAX_VALUES = 4
 """Of one field that differs; the others are counted."""
 
 _TOLD_IN_TITLE = (
     *("model", "data", "image_size", "precision", "scaling", "batch_per_device", "global_batch"),
-    "device_models",
+    *("channels_last", "compiled", "device_models"),
 )
 
 
@@ -91,6 +94,8 @@ def _title(group: Group, differing: Sequence[str]) -> str:
         group.data and f"{group.data} data",
         group.image_size and f"{group.image_size} px",
         group.precision,
+        "channels-last" if group.channels_last else "",
+        "compiled" if group.compiled else "",
         group.batch_per_device and f"batch {group.batch_per_device} per device",
         group.global_batch and f"batch {group.global_batch} global",
         group.device_models,
@@ -141,7 +146,8 @@ def row_label(row: Row) -> str:
 
 
 def _runs(row: Row) -> str:
-    return f"{row.runs}, {row.failed} failed" if row.failed else str(row.runs)
+    others = (("failed", row.failed), ("interrupted", row.interrupted))
+    return ", ".join([str(row.runs), *(f"{count} {what}" for what, count in others if count)])
 
 
 def _per_device(row: Row) -> float | None:
@@ -174,6 +180,7 @@ def _sentences(rows: Sequence[Row]) -> list[str]:
         if (versus := row.versus_dp) and versus.ratio is not None
     ]
     sentences += _hint(rows)
+    sentences += _missing_baseline(rows)
     comparisons = [versus for row in rows for versus in (row.versus_baseline, row.versus_dp)]
     if any(versus and versus.paired is False for versus in comparisons):
         sentences.append(UNPAIRED_NOTE)
@@ -209,6 +216,15 @@ def _hint(rows: Sequence[Row]) -> list[str]:
     return [f"undecided against {hardest.baseline}: {_advice(hardest)}"]
 
 
+def _missing_baseline(rows: Sequence[Row]) -> list[str]:
+    """Say why a whole column is empty."""
+    wanted = {row.versus_baseline.baseline for row in rows if row.versus_baseline}
+    if len(wanted) != 1 or any(row.versus_baseline is None for row in rows):
+        return []
+    (baseline,) = wanted
+    return [f"nothing to compare with: there is no run of {baseline or 'single or dp'} here"]
+
+
 def _place(row: Row) -> str:
     return f"{row_label(row)} on {format_count(row.num_devices, 'device')}"
 
@@ -239,4 +255,6 @@ def _advice(versus: Versus) -> str:
         return f"at least {MIN_RUNS} rounds are needed to tell (--rounds {MIN_RUNS})"
     if versus.rounds_needed is None:
         return "and more rounds would hardly settle it"
+    if versus.rounds_needed > MAX_ROUNDS:
+        return f"too noisy to settle here: it would take about {versus.rounds_needed} rounds"
     return f"about {versus.rounds_needed} rounds would settle it (--rounds {versus.rounds_needed})"

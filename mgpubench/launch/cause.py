@@ -187,4 +187,6 @@ def _last_line(message: str) -> str:
         return ""
     if "Original Traceback" in message:
         return re.sub(r"^([\w.]+\.\w+|\w+(Error|Exception)): ", "", lines[-1])
-    return lines[0]
+    # Not half of a sentence that goes on in the next line.
+    whole = re.match(r".*[.!?](?= )", lines[0]) if len(lines) > 1 else None
+    return whole.group() if whole and lines[0][-1].isalpha() else lines[0]

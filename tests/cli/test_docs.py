@@ -14,7 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from mgpubench import __version__, host
+from mgpubench.checks import CPU_SMOKE
 from mgpubench.cli import cli
+from mgpubench.compare import MIXED
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -99,3 +101,10 @@ def test_no_page_or_source_names_a_path_of_a_developers_machine() -> None:
     pattern = re.compile(rb"/(home|Users|root)/\w")
     texts = [ROOT / name for name in tracked if not name.endswith("test_docs.py")]
     assert not [path for path in texts if path.is_file() and pattern.search(path.read_bytes())]
+
+
+def test_every_finding_is_explained_and_no_other() -> None:
+    source = (ROOT / "mgpubench" / "checks.py").read_text()
+    codes = {CPU_SMOKE, *MIXED, *re.findall(r'Finding\(\s*"([a-z-]+)"', source)}
+    page = (ROOT / "docs" / "findings.md").read_text()
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == codes

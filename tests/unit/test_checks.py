@@ -30,6 +30,7 @@ def findings(cpu_config: MakeConfig, rank_record: MakeRank) -> Callable[..., dic
     def find(
         measured_s: Sequence[float] = STEADY,
         rank: dict[str, Any] | None = None,
+        others: float | None = None,
         **changes: Any,
     ) -> dict[str, str]:
         config = cpu_config(**{**CUDA, "steps": len(measured_s), **changes})
@@ -39,7 +40,7 @@ def findings(cpu_config: MakeConfig, rank_record: MakeRank) -> Callable[..., dic
             # Rank 1 is the changed one, so it must be the one with the longer window to decide.
             values = {"window_s": records[1].window_s + 1e-9, **rank}
             records[1] = rank_record(list(measured_s), warmup, rank=1, **values)
-        found = check_run(config, records, summarize(config, records))
+        found = check_run(config, records, summarize(config, records, others))
         assert len({finding.code for finding in found}) == len(found)
         return {finding.code: finding.message for finding in found}
 
@@ -169,8 +170,24 @@ def test_drift_of_more_than_1_percent_is_named(findings: Find, sign: int) -> Non
 def test_the_advice_on_drift_knows_the_warm_up_in_use(
     findings: Find, warmup_steps: int, advice: int
 ) -> None:
-    found = findings(ramp(0.05), mode="dp", effective_mode="dp", warmup_steps=warmup_steps)
+    found = findings(ramp(-0.05), mode="dp", effective_mode="dp", warmup_steps=warmup_steps)
     assert f"after {warmup_steps} warm-up steps; try --warmup-steps {advice}" in found["not-steady"]
+
+
+def test_a_run_that_slows_down_needs_no_longer_warm_up(findings: Find) -> None:
+    assert findings(ramp(0.05))["not-steady"].endswith(
+        "what slowed it down: heat, clocks, other work?"
+    )
+
+
+@pytest.mark.parametrize(("share", "codes"), [(None, []), (0.2, []), (0.201, ["busy-machine"])])
+def test_a_run_beside_others_is_not_on_its_own(
+    findings: Find, share: float | None, codes: list[str]
+) -> None:
+    found = findings(others=share)
+    assert list(found) == codes
+    if codes:
+        assert "other processes took 20.1 % of the CPU time (limit 20.0 %)" in found["busy-machine"]
 
 
 def test_drift_is_not_looked_for_in_fewer_than_40_steps(findings: Find) -> None:

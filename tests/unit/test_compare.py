@@ -219,10 +219,22 @@ def test_failed_and_interrupted_runs_are_counted_and_have_no_figures():
         run("ddp", None, status="interrupted", findings="a"),
     ]
     row = by_mode(records)["ddp"]
-    assert (row.runs, row.failed, row.findings) == (0, 2, ("a", "b"))
+    assert (row.runs, row.failed, row.interrupted, row.findings) == (0, 1, 1, ("a", "b"))
     assert (row.throughput_samples_per_s, row.speedup, row.scaling_efficiency) == (None, None, None)
     assert (row.versus_baseline.baseline, row.versus_baseline.ratio) == ("single", None)
     assert row.versus_baseline.verdict is None
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "code"),
+    [("threads_per_rank", (1, 2), "mixed-threads"), ("model_digest", ("a", "b"), "mixed-models")],
+)
+def test_runs_that_are_pooled_and_differ_in_what_matters_are_told(column, values, code):
+    alike = [run("dp", **{column: values[0]}), run("dp", **{column: values[0]})]
+    unlike = [run("dp", **{column: value}) for value in values]
+    unknown = [run("dp"), run("dp", **{column: values[0]})]
+    assert by_mode(alike)["dp"].findings == by_mode(unknown)["dp"].findings == ()
+    assert by_mode(unlike)["dp"].findings == (code,)
 
 
 def test_a_failed_single_is_no_baseline():
@@ -302,8 +314,9 @@ def test_a_mode_of_a_newer_version_is_shown_last():
 
 
 JSON_KEYS = (
-    "group mode effective_mode num_devices options runs failed throughput_samples_per_s "
-    "throughput_ci speedup speedup_ci scaling_efficiency findings versus_baseline versus_dp"
+    "group mode effective_mode num_devices options runs failed interrupted "
+    "throughput_samples_per_s throughput_ci speedup speedup_ci scaling_efficiency findings "
+    "versus_baseline versus_dp"
 )
 
 
@@ -360,5 +373,5 @@ def test_every_column_of_a_run_is_either_compared_told_or_known_not_to_matter():
         *("step_time_median_s", "step_time_p95_s", "step_time_p99_s", "step_time_max_s"),
         *("data_wait_s", "peak_memory_bytes", "seed", "device_names", "nccl_version"),
         *("python_version", "mgpubench_version", "findings", "skipped_images", "compile_s"),
-        "recompiles",
+        *("recompiles", "model_digest", "others_cpu_share"),
     }

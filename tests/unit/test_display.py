@@ -84,7 +84,7 @@ def test_a_log_of_a_thousand_steps_is_short_at_any_speed(
     assert len(lines) < 50
     for line in lines[1:]:
         assert re.fullmatch(
-            r"run 1/1 \(round 1\) ddp x2: step \d+ of 1000 [\d.]+ steps/s \(.* left\)", line
+            r"run 1/1 \(round 1\) ddp x2: step \d+ of 1000, [\d.]+ steps/s \(.* left\)", line
         )
 
 
@@ -100,5 +100,5 @@ def test_a_run_that_takes_long_says_so_every_half_minute_at_first(
         shown.on_steps(0)
     assert (
         capsys.readouterr().err.splitlines()
-        == ["run 1/1 (round 1) ddp x2: step 0 of 120 0.000 steps/s"] * 4
+        == ["run 1/1 (round 1) ddp x2: step 0 of 120, 0.000 steps/s"] * 4
     )

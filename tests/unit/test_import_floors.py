@@ -32,6 +32,7 @@ FLOORS = {
     "mgpubench.imagefolder": 1,
     "mgpubench.rows": 1,
     "mgpubench.results": 1,
+    "mgpubench.attempts": 1,
     "mgpubench.reader": 1,
     "mgpubench.resume": 1,
     "mgpubench.checks": 1,
@@ -50,6 +51,7 @@ FLOORS = {
     "mgpubench.machine": 3,
     "mgpubench.models": 3,
     "mgpubench.trainable": 3,
+    "mgpubench.architecture": 3,
     "mgpubench.preflight": 3,
     "mgpubench.compilation": 3,
     "mgpubench.data": 3,
@@ -96,7 +98,7 @@ WITH_TORCH = {
     *(
         f"mgpubench.{name}"
         for name in (
-            *("machine", "models", "trainable", "preflight", "compilation"),
+            *("machine", "models", "trainable", "architecture", "preflight", "compilation"),
             *("data", "images", "timing", "train", "share"),
         )
     ),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
 from mgpubench import metrics
 from mgpubench.config import RunConfig
 from mgpubench.metrics import skipped_images, summarize
-from mgpubench.records import Compiling, Figures, RankRecord, Remark
+from mgpubench.records import Compiling, CpuTime, Figures, RankRecord, Remark
 
 MakeConfig = Callable[..., RunConfig]
 MakeRank = Callable[..., RankRecord]
@@ -159,7 +159,7 @@ def test_only_the_tails_are_unknown_of_a_run_of_one_step(
     """C50."""
     figures = figures_of([0.5])
     unknown = {f.name for f in fields(Figures) if getattr(figures, f.name) is None}
-    not_asked_for = {"skipped_images", "compile_s", "recompiles"}
+    not_asked_for = {"skipped_images", "compile_s", "recompiles", "others_cpu_share"}
     assert unknown == {"step_time_p95_s", "step_time_p99_s"} | not_asked_for
 
 
@@ -171,6 +171,19 @@ def test_the_share_of_data_wait_is_of_the_window(
     wait: float | None, window: float | None, share: float | None
 ) -> None:
     assert metrics.data_wait_share(wait, window) == share
+
+
+def test_the_share_of_others_is_what_was_busy_and_not_our_own(
+    rank_record: Callable[..., RankRecord],
+) -> None:
+    """10 s of 4 cores: 30 busy, of which 12 + 11 were the ranks' and 1 this process's."""
+    before = CpuTime(at_s=100.0, busy_s=500.0, own_s=3.0)
+    after = CpuTime(at_s=110.0, busy_s=530.0, own_s=4.0)
+    ranks = [rank_record([1.0], cpu_s=12.0), rank_record([1.0], cpu_s=11.0)]
+    assert metrics.others_cpu_share(before, after, ranks, 4) == pytest.approx(6 / 40)
+    assert metrics.others_cpu_share(before, replace(after, busy_s=510.0), ranks, 4) == 0.0
+    assert metrics.others_cpu_share(before, replace(after, busy_s=None), ranks, 4) is None
+    assert metrics.others_cpu_share(before, replace(after, at_s=100.9), ranks, 4) is None
 
 
 def test_efficiency_is_speed_up_over_devices() -> None:

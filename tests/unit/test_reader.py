@@ -437,3 +437,12 @@ def test_a_last_line_that_was_not_finished_leaves_a_readable_file(write):
     reading = read_runs(write(csv_text(row())[:-10]))
     assert reading.records == []
     assert "line 2: " in reading.warnings[0]
+
+
+def test_the_published_example_is_shown_only_where_it_is_named(write, tmp_path):
+    example = write(csv_text(row(run_id="e")), "example")
+    assert [record.run_id for record in read_sessions([tmp_path]).records] == ["e"]
+    write(csv_text(row(run_id="own")), "s1")
+    assert [record.run_id for record in read_sessions([tmp_path]).records] == ["own"]
+    both = read_sessions([tmp_path, example.parent])
+    assert [record.run_id for record in both.records] == ["own", "e"]

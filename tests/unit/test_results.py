@@ -59,7 +59,7 @@ def rows(path):
 
 
 def test_header_of_runs_csv_is_the_contract(session):
-    added = ["skipped_images", "compile_s", "recompiles"]
+    added = ["skipped_images", "compile_s", "recompiles", "model_digest", "others_cpu_share"]
     assert rows(session.folder / "runs.csv") == [RUN_HEADER.split() + added]
 
 
