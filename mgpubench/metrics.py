@@ -27,7 +27,7 @@ def slowest_rank(ranks: Sequence[RankRecord]) -> RankRecord:
     return max(ranks, key=lambda rank: rank.window_s)
 
 
-MIN_BUSY_SPAN_S = 1.0
+MIN_BUSY_SPAN_S = 0.3
 """The system counts CPU time in steps of 10 ms, and starting a rank is not counted as its own."""
 
 

@@ -183,7 +183,7 @@ def test_the_share_of_others_is_what_was_busy_and_not_our_own(
     assert metrics.others_cpu_share(before, after, ranks, 4) == pytest.approx(6 / 40)
     assert metrics.others_cpu_share(before, replace(after, busy_s=510.0), ranks, 4) == 0.0
     assert metrics.others_cpu_share(before, replace(after, busy_s=None), ranks, 4) is None
-    assert metrics.others_cpu_share(before, replace(after, at_s=100.9), ranks, 4) is None
+    assert metrics.others_cpu_share(before, replace(after, at_s=100.2), ranks, 4) is None
 
 
 def test_efficiency_is_speed_up_over_devices() -> None:
