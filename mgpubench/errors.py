@@ -57,3 +57,7 @@ class Interrupted(BenchError):
         super().__init__(f"interrupted by {signal.Signals(signum).name}")
         self.signum = signum
         self.exit_code = 128 + signum
+
+    def __reduce__(self) -> tuple[type[Interrupted], tuple[int]]:
+        """How it goes from one process to another: made again from its signal."""
+        return Interrupted, (self.signum,)

@@ -5,7 +5,32 @@ Nothing here is read back by a program: CSV and JSON carry the unrounded values.
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 UNKNOWN = "-"
+
+MAX_MESSAGE = 500
+"""Characters of somebody else's message that an error of ours repeats."""
+
+
+def shell_path(path: Path) -> str:
+    """A path as a word of a command: quoted, and never an option."""
+    text = str(path)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
+
+
+def shorten(text: str, limit: int = MAX_MESSAGE) -> str:
+    """A text, or its beginning and an ellipsis."""
+    return text if len(text) <= limit else f"{text[:limit]}..."
+
+
+def told(error: BaseException) -> str:
+    """An error's own words; none where it cannot even be told."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 def format_rate(samples_per_s: float | None) -> str:

@@ -42,6 +42,20 @@ CGROUP = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
 
 
+def check_current_folder() -> None:
+    """Refuse to start where no process could be: in a folder that has been removed.
+
+    Raises:
+        RequestRefused: naming what is wrong.
+    """
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise RequestRefused(
+            "the current folder does not exist any more", "Change to another folder."
+        ) from error
+
+
 def usable_cores() -> int:
     """CPU cores that this process may use: CPU affinity and the cgroup's quota both count."""
     affinity = getattr(os, "sched_getaffinity", None)

@@ -36,6 +36,11 @@ class ImageListing:
     warnings: tuple[str, ...] = ()
 
     @property
+    def name(self) -> str:
+        """Of the folder itself, wherever a link to it lies."""
+        return Path(self.root).resolve().name
+
+    @property
     def digest(self) -> str:
         """Of the names and classes of all images, wherever the folder lies."""
         digest = hashlib.sha256()
@@ -64,8 +69,11 @@ def list_images(root: Path) -> ImageListing:
     Raises:
         RequestRefused: if `root` is no folder, has no class folder or no image.
     """
-    if not root.is_dir():
-        problem = "is not a folder" if root.exists() else "does not exist"
+    try:
+        problem = "" if root.is_dir() else "is not a folder" if root.exists() else "does not exist"
+    except OSError as error:
+        problem = f"cannot be looked at: {error.strerror}"
+    if problem:
         raise RequestRefused(f"--data {root} {problem}", f"It takes an ImageFolder: {LAYOUT}.")
     classes = sorted(entry.name for entry in _visible(root) if _is_folder(entry))
     if not classes:

@@ -16,6 +16,7 @@ from torch.nn.parameter import is_lazy
 from mgpubench.architecture import digest_of
 from mgpubench.config import Precision, RunConfig, default_image_size
 from mgpubench.errors import BenchError, RequestRefused
+from mgpubench.format import shorten, told
 from mgpubench.models import find_function, make_module
 from mgpubench.records import ModelFacts
 from mgpubench.trainable import TrainableModel
@@ -94,7 +95,7 @@ def _try_input(model: nn.Module, config: RunConfig) -> int:
     try:
         return _forward(model, config, "fp32", config.batch_per_device, torch.device("meta"))
     # Models refuse a size in many ways: assertions, ValueError, RuntimeError of a layer.
-    except Exception as error:
+    except BaseException as error:
         if not config.uses_own_model:
             raise _refusal(config, config.batch_per_device, error) from error
     return _try_for_real(config)
@@ -151,7 +152,7 @@ def _refusal(config: RunConfig, batch: int, error: BaseException) -> RequestRefu
 
 def _gist(error: BaseException) -> str:
     """The first line of an error; its type where the line alone says little."""
-    line = str(error).partition("\n")[0].rstrip(".")
+    line = shorten(told(error).partition("\n")[0].rstrip("."))
     if isinstance(error, RuntimeError | ValueError | AssertionError) and line:
         return line
     return f"{type(error).__name__}: {line}" if line else type(error).__name__

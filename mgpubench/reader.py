@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -112,13 +113,13 @@ def _find_files(path: Path) -> list[Path]:
         )
     if not path.is_dir():
         return [path]
-    if os.path.isfile(path / RUNS_CSV):
+    if _has_runs(path):
         return [path / RUNS_CSV]
     try:
         children = sorted(path.iterdir())
     except OSError as error:
         raise ResultsUnreadable(f"{path} cannot be read: {error.strerror}") from error
-    files = [child / RUNS_CSV for child in children if os.path.isfile(child / RUNS_CSV)]
+    files = [child / RUNS_CSV for child in children if _has_runs(child)]
     # It came with the repository, and nobody here has measured it.
     own = [file for file in files if file.parent.name != EXAMPLE]
     files = own or files
@@ -128,6 +129,16 @@ def _find_files(path: Path) -> list[Path]:
             f"Name a session folder, a folder of sessions, or a {RUNS_CSV}.",
         )
     return files
+
+
+def _has_runs(folder: Path) -> bool:
+    """True also where that cannot be seen: reading the file will say why."""
+    try:
+        return stat.S_ISREG(os.stat(folder / RUNS_CSV).st_mode)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
 
 
 def _sum_up(refusals: Sequence[ResultsUnreadable]) -> ResultsUnreadable:

@@ -190,7 +190,7 @@ def _data_name(config: RunConfig, listing: ImageListing | None) -> str:
     """The data as rows name them: of a folder only its name, since paths are private."""
     if listing is None:
         return config.data
-    return f"imagefolder:{Path(listing.root).resolve().name}"
+    return f"imagefolder:{listing.name}"
 
 
 def _device_names(config: RunConfig, machine: Machine) -> str:

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import secrets
+import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
@@ -74,10 +75,16 @@ class Session:
         path = self.folder / STEPS_CSV
         temporary = path.with_name(f".{path.name}.part")
         kept = {run_id.encode() for run_id in run_ids}
-        with _refusing(self.folder), open(path, "rb") as old, open(temporary, "wb") as new:
-            new.write(old.readline())
-            new.writelines(line for line in old if line.partition(b",")[0] in kept)
-            os.replace(temporary, path)
+        with _refusing(self.folder):
+            try:
+                with open(path, "rb") as old, open(temporary, "wb") as new:
+                    new.write(old.readline())
+                    new.writelines(line for line in old if line.partition(b",")[0] in kept)
+                    new.flush()
+                    os.fsync(new.fileno())
+                os.replace(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)
 
 
 def check_writable(out: Path) -> None:
@@ -113,6 +120,7 @@ def open_session(out: Path, document: dict[str, object], now: datetime) -> Sessi
     Raises:
         RequestRefused: if the folder or a file in it cannot be made.
     """
+    folder = None
     try:
         folder = _make_folder(out, now)
         about = {"schema_version": SCHEMA_VERSION, "session_id": folder.name, **document}
@@ -122,6 +130,8 @@ def open_session(out: Path, document: dict[str, object], now: datetime) -> Sessi
                 write_rows(file, [columns])
         return Session(folder.name, folder, _lock(folder))
     except OSError as error:
+        if folder is not None:  # it is ours, and nothing is in it yet
+            shutil.rmtree(folder, ignore_errors=True)
         raise RequestRefused(
             f"results cannot be written to {out}: {error.strerror}",
             "Give another folder with --out.",
@@ -180,6 +190,8 @@ def _lock(folder: Path) -> int:
 def _mend(path: Path, columns: Sequence[str]) -> Iterator[str]:
     """Let a file end with a whole line, and begin with its header."""
     path.touch()
+    if not path.is_file():
+        raise RequestRefused(f"{path} is no file", "Make a new session.")
     content = path.read_bytes()
     whole = content.rfind(b"\n") + 1
     if whole < len(content):

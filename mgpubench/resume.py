@@ -12,6 +12,7 @@ from mgpubench import __version__, host
 from mgpubench.attempts import merge
 from mgpubench.config import RunConfig
 from mgpubench.errors import RequestRefused
+from mgpubench.fieldtypes import check_fields, fits
 from mgpubench.plan import Plan
 from mgpubench.reader import read_runs
 from mgpubench.records import SCHEMA_VERSION, RunRecord, run_id
@@ -69,8 +70,7 @@ def load_session(folder: Path) -> SavedSession:
                 notices=tuple(document["notices"]),
             ),
         )
-        for run in saved.plan.runs:
-            saved.id_of(run)
+        _check_values(saved)
     # Whatever may be wrong with a file that somebody has edited.
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RequestRefused(
@@ -78,6 +78,26 @@ def load_session(folder: Path) -> SavedSession:
             "Was it edited? Make a new session.",
         ) from error
     return saved
+
+
+def _check_values(saved: SavedSession) -> None:
+    """Refuse what no session of ours can have.
+
+    Raises:
+        TypeError, ValueError: naming it.
+    """
+    if not fits(saved.id, str) or not all(fits(notice, str) for notice in saved.plan.notices):
+        raise TypeError("session_id and notices are text")
+    check_fields(saved.request)
+    for run in saved.plan.runs:
+        check_fields(run)
+        counts = (run.num_devices, run.world_size, run.batch_per_device, run.steps, run.image_size)
+        if min(counts) < 1 or run.timeout_s <= 0:
+            raise ValueError(f"run {run.position} has no device, rank, sample, step or time")
+    if [run.position for run in saved.plan.runs] != list(range(1, len(saved.plan.runs) + 1)):
+        raise ValueError("the positions of the runs are not 1, 2, 3...")
+    if not saved.plan.runs:
+        raise ValueError("it plans no run")
 
 
 def _check_maker(folder: Path, document: Mapping[str, Any]) -> None:
@@ -157,7 +177,7 @@ def _differences(name: str, old: object, new: object) -> Iterator[str]:
 def _read_document(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or "it is no JSON"
         raise RequestRefused(
             f"--resume {path.parent}: {path} cannot be read: {reason}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ from mgpubench import __version__, host, imagefolder, results
 from mgpubench.config import BUILTIN_MODELS, NUM_SYNTHETIC_CLASSES, Machine
 from mgpubench.doctor import examine
 from mgpubench.errors import BenchError
-from mgpubench.format import format_count
+from mgpubench.format import format_count, shell_path
 from mgpubench.imagefolder import ImageListing
 from mgpubench.launch.scratch import in_scratch
 from mgpubench.launch.signals import StopSignal
@@ -139,7 +138,7 @@ def _resume_hint(plan: Plan, recorder: Recorder) -> str:
     made = {record.position for record in recorder.records if record.is_ok}
     if all(run.position in made for run in plan.runs):
         return ""
-    return f"; go on with: mgpubench run --resume {shlex.quote(str(recorder.folder))}"
+    return f"; go on with: mgpubench run --resume {shell_path(recorder.folder)}"
 
 
 def plan_session(request: Request, stop: StopSignal) -> Plan:
@@ -264,6 +263,7 @@ def _trained(workload: Workload) -> dict[str, object]:
             "samples": len(listing.samples),
             "classes": len(listing.classes),
             "digest": listing.digest,
+            "name": listing.name,
         },
         "model_facts": asdict(workload.model),
     }

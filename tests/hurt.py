@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mgpubench.config import RunConfig
+from mgpubench.errors import Interrupted
 
 
 def raises_on_rank_1(config: RunConfig, rank: int, folder: Path, listing: Path) -> None:
@@ -97,3 +98,33 @@ def raises_beside_a_thread(config: RunConfig, rank: int, folder: Path, listing: 
     """The same with an error."""
     threading.Thread(target=time.sleep, args=(600,)).start()
     raise ValueError("the true cause")
+
+
+class Odd(Exception):
+    """An error that cannot be told, in another way."""
+
+    def __str__(self) -> str:
+        raise KeyError("no words for it")
+
+
+def raises_something_odd(config: RunConfig, rank: int, folder: Path, listing: Path) -> None:
+    raise Odd
+
+
+def uses_up_all_files(config: RunConfig, rank: int, folder: Path, listing: Path) -> None:
+    """Even its error needs a file to be written to."""
+    while True:
+        os.open(os.devnull, os.O_RDONLY)
+
+
+def says_very_much(config: RunConfig, rank: int, folder: Path, listing: Path) -> None:
+    raise ValueError("x" * 5_000_000)
+
+
+def takes_stdout_away(config: RunConfig, rank: int, folder: Path, listing: Path) -> int:
+    sys.stdout = None  # type: ignore[assignment]
+    return 7
+
+
+def raises_ours(config: RunConfig, rank: int, folder: Path, listing: Path) -> None:
+    raise Interrupted(signal.SIGINT)

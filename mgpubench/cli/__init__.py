@@ -13,7 +13,7 @@ from mgpubench.cli.compare import compare
 from mgpubench.cli.info import info
 from mgpubench.cli.options import is_verbose
 from mgpubench.cli.run import run
-from mgpubench.cli.streams import discard, prepare_streams
+from mgpubench.cli.streams import prepare_streams
 from mgpubench.errors import BenchError
 from mgpubench.format import plain
 
@@ -29,9 +29,7 @@ class ErrorGroup(click.Group):
             if is_verbose(ctx):
                 traceback.print_exception(error)
                 click.echo(error.details, err=True)
-            click.echo(f"error: {plain(error.message)}", err=True)
-            if error.hint:
-                click.echo(f"hint: {plain(error.hint)}", err=True)
+            tell(error)
             return ctx.exit(error.exit_code)
 
 
@@ -61,9 +59,13 @@ def main() -> None:
         finally:
             # Here and not as the interpreter ends, where an error would be a traceback.
             sys.stdout.flush()
-    except BrokenPipeError:
-        discard(sys.stdout)  # the reader has seen enough
     except BenchError as error:
-        discard(sys.stdout)
-        click.echo(f"error: {plain(error.message)}", err=True)
+        tell(error)
         sys.exit(error.exit_code)
+
+
+def tell(error: BenchError) -> None:
+    """Say what is wrong, and what to do next."""
+    click.echo(f"error: {plain(error.message)}", err=True)
+    if error.hint:
+        click.echo(f"hint: {plain(error.hint)}", err=True)

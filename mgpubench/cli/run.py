@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -17,7 +16,7 @@ from mgpubench import host
 from mgpubench.cli.options import is_verbose, parse_counts, parse_modes, verbose_option
 from mgpubench.config import DEFAULT_OUT, DEFAULT_TIMEOUT_S, DEVICE_CHOICES, PRECISIONS, SYNTHETIC
 from mgpubench.errors import BenchError, RequestRefused
-from mgpubench.format import plain
+from mgpubench.format import plain, shell_path
 from mgpubench.request import SMOKE, STANDARD, Request
 
 if TYPE_CHECKING:
@@ -134,6 +133,7 @@ def run(
     """
     request = Request(**given)
     host.refuse_foreign_launcher(os.environ)
+    host.check_current_folder()
     from mgpubench.session import resume_session, run_session
 
     make: Make = partial(run_session, request)
@@ -228,5 +228,5 @@ def conclude(outcome: Outcome) -> int:
             click.echo(f"error: {len(failed)} of {len(outcome.records)} runs failed", err=True)
         click.echo(f"results: {outcome.folder}", err=True)
         if len(failed) < len(outcome.records):
-            click.echo(f"compare: mgpubench compare {shlex.quote(str(outcome.folder))}", err=True)
+            click.echo(f"compare: mgpubench compare {shell_path(outcome.folder)}", err=True)
     return BenchError.exit_code if failed else 0

@@ -6,6 +6,7 @@ disk below a log, or a reader that has seen enough.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -18,24 +19,26 @@ class ResultStream(io.TextIOWrapper):
     """Stdout: what cannot be written is an error, but for a reader that has seen enough."""
 
     def write(self, text: str) -> int:
-        """Write, or raise BenchError; BrokenPipeError where nobody reads any more."""
+        """Write, or raise BenchError; where nobody reads any more, all that follows is lost."""
         try:
             return super().write(text)
         except OSError as error:
-            raise _cannot_write(error) from error
+            self._give_up(error)
+            return len(text)
 
     def flush(self) -> None:
         """Flush, with the same errors."""
         try:
             super().flush()
         except OSError as error:
-            raise _cannot_write(error) from error
+            self._give_up(error)
 
-
-def _cannot_write(error: OSError) -> Exception:
-    if isinstance(error, BrokenPipeError):
-        return error
-    return BenchError(f"stdout cannot be written: {error.strerror}")
+    def _give_up(self, error: OSError) -> None:
+        discard(self)
+        if not isinstance(error, BrokenPipeError):
+            raise BenchError(
+                f"stdout cannot be written: {error.strerror}", "Make room, or write elsewhere."
+            ) from error
 
 
 class CommentStream(io.TextIOWrapper):
@@ -66,12 +69,15 @@ def discard(stream: TextIO) -> None:
 
 def prepare_streams() -> None:
     """Put such streams into place. A console that knows only ASCII gets escapes for the rest."""
-    sys.stdout = _wrap(sys.stdout, ResultStream)
-    sys.stderr = _wrap(sys.stderr, CommentStream)
+    sys.stdout = _wrap(sys.stdout, ResultStream, 1)
+    sys.stderr = _wrap(sys.stderr, CommentStream, 2)
 
 
-def _wrap(stream: TextIO | None, kind: type[ResultStream | CommentStream]) -> TextIO:
+def _wrap(
+    stream: TextIO | None, kind: type[ResultStream | CommentStream], descriptor: int
+) -> TextIO:
     if stream is None:  # closed by the caller: `2>&-`
+        _fill(descriptor)
         return open(os.devnull, "w", encoding="utf-8")
     return kind(
         stream.buffer,
@@ -79,3 +85,17 @@ def _wrap(stream: TextIO | None, kind: type[ResultStream | CommentStream]) -> Te
         errors="backslashreplace",
         line_buffering=kind is CommentStream or stream.isatty(),
     )
+
+
+def _fill(descriptor: int) -> None:
+    """Let a standard descriptor lead nowhere: else the next file would get it, and be written to.
+
+    Processes that are started inherit it.
+    """
+    with contextlib.suppress(OSError):
+        os.fstat(descriptor)
+        return  # somebody has it already
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    if nowhere != descriptor:
+        os.close(nowhere)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mgpubench import host
 from mgpubench.errors import BenchError, RunFailed
-from mgpubench.format import format_size
+from mgpubench.format import format_size, shorten
 from mgpubench.launch.worker import Failure
 
 _PEER_TROUBLE = re.compile(
@@ -50,6 +50,10 @@ _HINTS = (
     (
         re.compile("Too many open files|received 0 items of ancdata"),
         "Raise the limit (ulimit -n 65536), or use fewer --workers-per-gpu.",
+    ),
+    (
+        re.compile("File too large"),
+        "Raise the limit on the size of files: ulimit -f unlimited.",
     ),
     (
         re.compile("cannot read image "),
@@ -148,7 +152,7 @@ def _raised(an_exit: Exit, failure: Failure, label: str) -> BenchError:
         return failure.refusal
     if _lacks_shared_memory(failure):
         return _no_shared_memory(an_exit, failure, label)
-    words = [failure.error_type, _last_line(failure.message)]
+    words = [failure.error_type, shorten(_last_line(failure.message))]
     hint = next(
         (hint for pattern, hint in _HINTS if pattern.search(failure.message)),
         "Run again with --verbose for the traceback.",

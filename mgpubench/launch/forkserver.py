@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mgpubench.launch.orphans import SCRATCH_VARIABLE
+from mgpubench.launch.orphans import PARENT_VARIABLE, SCRATCH_VARIABLE
 
 
 @contextlib.contextmanager
@@ -24,10 +24,14 @@ def environment_of_workers(scratch: Path) -> Iterator[None]:
     Ranks and runs of a session share what torch.compile makes, and it goes with the session, unless
     the user has a place of his own for it.
     """
-    compiled_code = "TORCHINDUCTOR_CACHE_DIR"
-    before = {name: os.environ.get(name) for name in (SCRATCH_VARIABLE, compiled_code)}
+    compiled_code, safe_path = "TORCHINDUCTOR_CACHE_DIR", "PYTHONSAFEPATH"
+    names = (SCRATCH_VARIABLE, PARENT_VARIABLE, compiled_code, safe_path)
+    before = {name: os.environ.get(name) for name in names}
     # Always: inherited from another mgpubench it would name that one's folder, to be removed.
     os.environ[SCRATCH_VARIABLE] = str(scratch)
+    os.environ[PARENT_VARIABLE] = str(os.getpid())
+    # Python would look for its own modules in the current folder first.
+    os.environ[safe_path] = "1"
     os.environ.setdefault(compiled_code, str(scratch / "compiled"))
     try:
         yield
@@ -38,6 +42,15 @@ def environment_of_workers(scratch: Path) -> Iterator[None]:
                 os.environ[name] = value
 
 
+def start_fork_server() -> None:
+    """Start it if it does not run; it does not wait for torch.
+
+    In one piece, with nothing that a signal could break off: a server that nobody knows of would
+    not be ended.
+    """
+    multiprocessing.forkserver.ensure_running()
+
+
 def end_fork_server() -> None:
     """End it at once; by itself it would first finish loading torch.
 
@@ -45,7 +58,8 @@ def end_fork_server() -> None:
     """
     if _kill_fork_server():
         server: Any = multiprocessing.forkserver._forkserver
-        with contextlib.suppress(FileNotFoundError):  # its socket, with the scratch folder
+        # Its socket may be gone with the scratch folder, and it itself if SIGCHLD is ignored.
+        with contextlib.suppress(FileNotFoundError, ChildProcessError):
             server._stop()
 
 

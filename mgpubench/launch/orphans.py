@@ -21,6 +21,9 @@ from types import FrameType
 SCRATCH_VARIABLE = "MGPUBENCH_SCRATCH"
 """By which the fork server knows the folder that is to be removed."""
 
+PARENT_VARIABLE = "MGPUBENCH_PARENT"
+"""By which it knows whose death it is to wait for."""
+
 PR_SET_PDEATHSIG = 1
 """Of prctl(2): the signal that a process gets when its parent dies."""
 
@@ -52,10 +55,12 @@ def outlives(parent_lock: Path) -> bool:
 def end_fork_server_with_parent() -> None:
     """Let the fork server end its workers and itself when the parent dies."""
     fork_server = os.getpid()
+    parent = int(os.environ.get(PARENT_VARIABLE, os.getppid()))
 
     def leave(signum: int, frame: FrameType | None) -> None:
-        if os.getpid() != fork_server:
-            return  # a worker, which has inherited this handler
+        # A worker has inherited this handler; and anybody may send the signal.
+        if os.getpid() != fork_server or os.getppid() == parent:
+            return
         for child in _children(fork_server):
             for kill in (os.killpg, os.kill):  # it may be too young for a group of its own
                 with contextlib.suppress(OSError):
@@ -66,6 +71,7 @@ def end_fork_server_with_parent() -> None:
 
     signal.signal(signal.SIGUSR1, leave)
     _ask_for_signal(signal.SIGUSR1)
+    leave(signal.SIGUSR1, None)  # if the parent has died already
 
 
 def _ask_for_signal(signum: signal.Signals) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +16,24 @@ MIN_SCRATCH_BYTES = 2**18
 
 
 HINT = "Make room there, or give another folder in TMPDIR."
+
+
+MIN_OPEN_FILES = 32
+"""For pipes, locks and logs of the parent and the fork server; torch needs more of its own."""
+
+
+def check_limits() -> None:
+    """Refuse a limit under which nothing could be started, nor told of it.
+
+    Raises:
+        RunFailed: naming the limit.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < MIN_OPEN_FILES:
+        raise RunFailed(
+            f"only {soft} files may be open at once, and mgpubench needs {MIN_OPEN_FILES}",
+            "Raise the limit: ulimit -n 65536.",
+        )
 
 
 def make_scratch() -> Path:

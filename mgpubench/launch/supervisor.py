@@ -24,10 +24,15 @@ from typing import Any, Literal
 from mgpubench.config import RunConfig
 from mgpubench.errors import RunFailed
 from mgpubench.launch.cause import Exit, find_cause
-from mgpubench.launch.forkserver import end_fork_server, environment_of_workers, start_limit
+from mgpubench.launch.forkserver import (
+    end_fork_server,
+    environment_of_workers,
+    start_fork_server,
+    start_limit,
+)
 from mgpubench.launch.pace import check_pace
 from mgpubench.launch.progress import STEP_COUNT_FILE, read_step_count
-from mgpubench.launch.scratch import check_space, in_scratch, make_scratch
+from mgpubench.launch.scratch import check_limits, check_space, in_scratch, make_scratch
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.worker import Failure, Task, work
 from mgpubench.records import RankRecord
@@ -63,6 +68,7 @@ OnSteps = Callable[[int], None]
 @contextlib.contextmanager
 def open_supervisor(stop: StopSignal, needs: Needs) -> Iterator[Supervisor]:
     """A supervisor with a scratch folder of its own, removed at the end."""
+    check_limits()
     scratch = make_scratch()
     own: Any = multiprocessing.process.current_process()
     # The fork server's socket too: a folder of its own would stay if this process were killed.
@@ -74,9 +80,11 @@ def open_supervisor(stop: StopSignal, needs: Needs) -> Iterator[Supervisor]:
                 fcntl.flock(held, fcntl.LOCK_EX)
             yield Supervisor(stop, scratch, lock, needs)
     finally:
-        end_fork_server()
-        del own._config["tempdir"]
-        shutil.rmtree(scratch, ignore_errors=True)
+        try:
+            end_fork_server()
+        finally:
+            del own._config["tempdir"]
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 class Supervisor:
@@ -164,6 +172,7 @@ class Supervisor:
         process = self._context.Process(target=work, args=(task,), name=f"rank-{task.rank}")
         try:
             # The first start waits until the fork server has loaded torch.
+            start_fork_server()
             with start_limit(SHORT_TASK_TIMEOUT_S) as is_over, self._stop.raising():
                 process.start()
         except (OSError, EOFError) as error:
@@ -190,7 +199,9 @@ class Supervisor:
                 self._grace(workers)
                 check_space(self.scratch)
                 raise find_cause([w.observe() for w in workers if w.has_failed], label)
-            watch(time.monotonic() - began_s)
+            # Not of a run that has ended, whenever that is seen: this process may have slept.
+            if any(worker.is_alive for worker in workers):
+                watch(time.monotonic() - began_s)
         if failed := [worker.observe() for worker in workers if worker.has_failed]:
             check_space(self.scratch)
             raise find_cause(failed, label)
@@ -242,7 +253,8 @@ class _Worker:
     def _failure(self) -> Failure | None:
         try:
             failure: Failure = pickle.loads(self.task.failure_file.read_bytes())
-        except FileNotFoundError:
+        # None, or an error of somebody's that cannot be made again.
+        except Exception:
             return None
         return failure
 

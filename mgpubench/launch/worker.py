@@ -16,8 +16,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mgpubench import host
-from mgpubench.errors import BenchError, TorchUnavailable
+from mgpubench.errors import BenchError, Interrupted, TorchUnavailable
+from mgpubench.format import shorten, told
 from mgpubench.launch.orphans import end_group_with_parent
+
+MAX_MESSAGE = 10_000
+MAX_DETAILS = 100_000
+"""Characters of an error, and of its traceback, that are kept."""
 
 SAVE_ATTEMPTS = 3
 """To leave a failure behind."""
@@ -71,17 +76,20 @@ class Failure:
 def work(task: Task) -> NoReturn:
     """Do a task. The process ends with code 0 if and only if the result was written."""
     exit_code = 0
+    spare = os.open(os.devnull, os.O_RDONLY)  # to tell of an error where no file can be opened
     try:
         _isolate(task)
         result = _resolve(task.target)(*task.args)
         _save(result, task.result_file)
     # Whatever ends a rank must be known to the parent, or the cause would be lost.
     except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.close(spare)
         _save_failure(error, task)
         exit_code = 1
-    with contextlib.suppress(OSError, ValueError):
-        sys.stdout.flush()
-        sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # whatever somebody's model has put there
+            stream.flush()
     # At once: a thread of a user's model, or of a replica that waits for one that has failed, would
     # be waited for without end. The parent ends what is left of the group.
     os._exit(exit_code)
@@ -103,12 +111,14 @@ def _resolve(target: str) -> Callable[..., Any]:
 
 
 def _failure(error: BaseException) -> Failure:
+    # Not Interrupted: signals are the parent's to hear, whatever somebody's model raises.
+    own = error if isinstance(error, BenchError) and not isinstance(error, Interrupted) else None
     return Failure(
         at_s=time.monotonic(),
         error_type=type(error).__name__,
-        message=str(error),
-        details="".join(traceback.format_exception(error)),
-        refusal=error if isinstance(error, BenchError) else None,
+        message=shorten(told(error), MAX_MESSAGE),
+        details=shorten("".join(traceback.format_exception(error)), MAX_DETAILS),
+        refusal=own,
     )
 
 

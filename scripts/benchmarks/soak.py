@@ -57,15 +57,17 @@ class Soak:
         last = self.rng.choice(TO_THE_PARENT) if self.rng.random() < 0.8 else None
         ends_s = time.monotonic() + self.rng.uniform(6, 25)
         finished: set[str] = set()
+        sent: signal.Signals | None = None
         stop_s = time.monotonic() + CALL_S
         while command.popen.poll() is None and time.monotonic() < stop_s:
             time.sleep(self.rng.uniform(0.2, 3.0))
             finished |= ok_runs(cwd)
             if last is not None and time.monotonic() > ends_s:
                 self.hurt_parent(command, last)
+                sent = last
                 break
             self.hurt_one(command)
-        self.check(command, cwd, finished, last)
+        self.check(command, cwd, finished, sent)
         if list(cwd.glob("out/*/session.json")):
             self.resume(cwd)
 

@@ -128,8 +128,7 @@ def test_an_error_that_cannot_be_told_ends_the_run_all_the_same(
     supervisor: Supervisor, cpu_config: Make
 ) -> None:
     error = fail(supervisor, cpu_config(), "raises_the_untellable")
-    assert "rank 0" in error.message
-    assert "exited with code 1 without leaving a record" in error.message
+    assert error.message == "single x1: rank 0: Untellable"
 
 
 def test_a_thread_that_goes_on_is_not_waited_for(supervisor: Supervisor, cpu_config: Make) -> None:
@@ -153,3 +152,53 @@ def test_a_start_that_hangs_ends_in_words(
         supervisor.call("os:getpid")
     monkeypatch.undo()
     assert supervisor.call("os:getpid") != os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("raises_something_odd", "single x1: rank 0: Odd"),
+        ("uses_up_all_files", "single x1: rank 0: OSError: [Errno 24] Too many open files"),
+        ("says_very_much", "single x1: rank 0: ValueError: " + "x" * 500 + "..."),
+    ],
+)
+def test_odd_errors_are_told_as_well_as_can_be(
+    supervisor: Supervisor, cpu_config: Make, target: str, words: str
+) -> None:
+    assert fail(supervisor, cpu_config(), target).message.startswith(words)
+
+
+def test_a_rank_without_a_stdout_keeps_its_result(supervisor: Supervisor, cpu_config: Make) -> None:
+    target = "tests.hurt:takes_stdout_away"
+    assert supervisor.launch(cpu_config(), Path("none"), lambda steps: None, target) == [7]
+
+
+def test_an_error_of_ours_that_somebody_else_raises_is_told(
+    supervisor: Supervisor, cpu_config: Make
+) -> None:
+    error = fail(supervisor, cpu_config(), "raises_ours")
+    assert error.message == "single x1: rank 0: Interrupted: interrupted by SIGINT"
+
+
+def test_a_run_that_ended_while_this_process_slept_is_not_over_its_time(
+    supervisor: Supervisor, cpu_config: Make
+) -> None:
+    """As after Ctrl-Z: the time limit has passed meanwhile, and the result is there."""
+    config = cpu_config(timeout_s=0.01)
+
+    def sleep(steps: int) -> None:
+        pytest.fail("nobody looks at the pace of a run that has ended")
+
+    monotonic = supervisor_module.time.monotonic
+    target = "tests.hurt:takes_stdout_away"
+    wait_for_news = supervisor._wait_for_news
+
+    def wait_long(alive: Any, timeout_s: float) -> None:
+        until_s = monotonic() + 10
+        while any(worker.is_alive for worker in alive) and monotonic() < until_s:
+            time.sleep(0.01)
+        wait_for_news(alive, timeout_s)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(supervisor, "_wait_for_news", wait_long)
+        assert supervisor.launch(config, Path("none"), sleep, target) == [7]

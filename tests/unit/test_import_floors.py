@@ -19,6 +19,7 @@ FLOORS = {
     "mgpubench": 0,
     "mgpubench.errors": 0,
     "mgpubench.format": 0,
+    "mgpubench.fieldtypes": 0,
     "mgpubench.config": 0,
     "mgpubench.order": 0,
     "mgpubench.request": 0,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
+import os
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -168,6 +170,25 @@ def test_a_last_line_without_its_end_is_made_again_and_not_lost_unseen(session: 
         assert positions(progress_of(session.folder)) == [2, 3, 4]
 
 
+def test_steps_are_not_touched_where_the_disk_is_full(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(session, 1)
+    before = (session.folder / "steps.csv").read_bytes()
+
+    def fsync(file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with (
+        reopen_session(session.folder, session.id) as reopened,
+        pytest.raises(RequestRefused, match="No space left"),
+    ):
+        reopened.keep_steps_of(set())
+    assert (session.folder / "steps.csv").read_bytes() == before
+    assert not list(session.folder.glob(".*"))
+
+
 def test_steps_that_are_no_text_do_not_matter(session: Session) -> None:
     append(session, 1)
     path = session.folder / "steps.csv"
@@ -229,6 +250,8 @@ def test_what_has_changed_is_named(session: Session, part: str, value: object, w
         ({"mgpubench_version": "0.0.1"}, r"mgpubench 0\.0\.1 .*made this session"),
         ({"mgpubench_commit": "0123456789ab"}, "commit 0123456789ab, .*made this session"),
         ({"schema_version": 2}, "schema 2\\) made this session, .*schema 1\\)"),
+        ({"plan": []}, "it plans no run"),
+        ({"session_id": ["a"]}, "session_id and notices are text"),
         ({"plan": ["x"]}, "session.json is not as mgpubench writes it"),
         ({"request": [1]}, "session.json is not as mgpubench writes it"),
         ({"plan": [{"round": 1}]}, "session.json is not as mgpubench writes it"),
@@ -244,7 +267,32 @@ def test_a_session_of_another_kind_is_refused(
         load_session(session.folder)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", None])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("steps", "20"),
+        ("timeout_s", None),
+        ("options", 5),
+        ("options", [["a", "b", "c"]]),
+        ("batch_per_device", 0),
+        ("world_size", 0),
+        ("mode", "foo"),
+        ("position", 1),
+        ("channels_last", 1),
+    ],
+)
+def test_a_plan_that_somebody_has_edited_is_refused(
+    session: Session, field: str, value: object
+) -> None:
+    path = session.folder / "session.json"
+    document = json.loads(path.read_text())
+    document["plan"][1][field] = value
+    path.write_text(json.dumps(document))
+    with pytest.raises(RequestRefused, match=r"session\.json is not as mgpubench writes it"):
+        load_session(session.folder)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "[" * 100_000, None])
 def test_what_is_no_session_is_refused_with_its_path(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "session.json").write_text(content)
