@@ -162,7 +162,8 @@ def expected_codes(cwd: Path, last: signal.Signals | None) -> set[int]:
         return {-last}
     codes = {128 + last}
     if not list(cwd.glob("out/*/session.json")):
-        codes.add(-last)  # Python itself had not even started
+        # Python itself had not even started; or a preparation that was hurt just ended it.
+        codes |= {-last, 1}
     if num_rows(cwd) == NUM_RUNS:
         codes |= by_itself  # it was about to end
     return codes
