@@ -196,3 +196,19 @@ def test_a_pipe_named_like_an_image_is_none(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "cat" / "2.jpg")
     listing = list_images(tmp_path)
     assert [path for path, _ in listing.samples] == [str(tmp_path / "cat" / "1.jpg")]
+
+
+def test_a_digest_knows_the_images_wherever_the_folder_lies(tree: Tree, tmp_path: Path) -> None:
+    root = tree("cat/1.jpg", "dog/2.jpg")
+    before = list_images(root)
+    moved = root.rename(tmp_path / "moved")
+    root.symlink_to(moved)
+    behind_a_link = list_images(root)
+    assert behind_a_link.digest == before.digest
+    assert (before.name, behind_a_link.name) == ("root", "moved")
+    (moved / "cat" / "1.jpg").rename(moved / "dog" / "1.jpg")
+    assert list_images(moved).digest != before.digest
+
+
+def test_a_name_that_is_too_long_is_refused_and_not_raised(tmp_path: Path) -> None:
+    assert "cannot be looked at: File name too long" in refusal(tmp_path / ("x" * 300)).message
