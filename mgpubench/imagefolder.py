@@ -30,15 +30,12 @@ class ImageListing:
     """The samples of an ImageFolder, in a fixed order."""
 
     root: str
+    name: str
+    """Of the folder itself, wherever a link to it lies."""
     classes: tuple[str, ...]
     samples: tuple[tuple[str, int], ...]
     """Path and class number of each image."""
     warnings: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Of the folder itself, wherever a link to it lies."""
-        return Path(self.root).resolve().name
 
     @property
     def digest(self) -> str:
@@ -100,7 +97,11 @@ def list_images(root: Path) -> ImageListing:
             f"Images are files that end in {' '.join(IMAGE_EXTENSIONS)}.",
         )
     return ImageListing(
-        root=str(root), classes=tuple(classes), samples=tuple(samples), warnings=tuple(warnings)
+        root=str(root),
+        name=root.resolve().name,
+        classes=tuple(classes),
+        samples=tuple(samples),
+        warnings=tuple(warnings),
     )
 
 
