@@ -66,11 +66,7 @@ def list_images(root: Path) -> ImageListing:
     Raises:
         RequestRefused: if `root` is no folder, has no class folder or no image.
     """
-    try:
-        problem = "" if root.is_dir() else "is not a folder" if root.exists() else "does not exist"
-    except OSError as error:
-        problem = f"cannot be looked at: {error.strerror}"
-    if problem:
+    if problem := _problem_with(root):
         raise RequestRefused(f"--data {root} {problem}", f"It takes an ImageFolder: {LAYOUT}.")
     classes = sorted(entry.name for entry in _visible(root) if _is_folder(entry))
     if not classes:
@@ -103,6 +99,16 @@ def list_images(root: Path) -> ImageListing:
         samples=tuple(samples),
         warnings=tuple(warnings),
     )
+
+
+def _problem_with(root: Path) -> str:
+    """Why it is no folder; empty where it is one."""
+    try:
+        if root.is_dir():
+            return ""
+        return "is not a folder" if root.exists() else "does not exist"
+    except OSError as error:
+        return f"cannot be looked at: {error.strerror}"
 
 
 def check_enough_images(num_images: int, global_batch: int, root: str) -> None:
