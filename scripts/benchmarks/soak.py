@@ -158,9 +158,7 @@ def expected_codes(cwd: Path, last: signal.Signals | None) -> set[int]:
     by_itself = {0, 1}
     if last is None:
         return by_itself
-    if last is signal.SIGKILL:
-        return {-last}
-    codes = {128 + last}
+    codes = {-last} if last is signal.SIGKILL else {128 + last}
     if not list(cwd.glob("out/*/session.json")):
         # Python itself had not even started; or a preparation that was hurt just ended it.
         codes |= {-last, 1}
