@@ -60,8 +60,10 @@ def run_session(request: Request, call: Call) -> Outcome:
     with open_supervisor(call.stop, _needs(request)) as supervisor:
         place = _look_around(supervisor)
         plan = make_plan(request, place.machine, _num_classes(listing))
-        _tell(call.display, (*plan.notices, *_notices(place, listing)))
+        _tell(call.display, (*plan.notices, *(listing.warnings if listing else ())))
         facts = _preflight(supervisor, plan, listing)
+        # After what may refuse the request: beside a refusal they say nothing.
+        _tell(call.display, _disturbances(place))
         plan = _with_classes(plan, facts.num_classes)
         workload = Workload(place.machine, facts, listing)
         document = {
@@ -94,9 +96,9 @@ def resume_session(folder: Path, timeout_s: float | None, call: Call) -> Outcome
             # First of all: what the preflight would say on another machine is beside the point.
             packages = {"system.packages": place.system.packages}
             check_unchanged(saved, {**_installed(place), **packages})
-            _tell(call.display, _notices(place, listing))
             workload = Workload(place.machine, _preflight(supervisor, saved.plan, listing), listing)
             check_unchanged(saved, _trained(workload))
+            _tell(call.display, (*(listing.warnings if listing else ()), *_disturbances(place)))
             session.keep_steps_of({record.run_id for record in progress.finished})
             recorder = Recorder(session, workload, call.display)
             recorder.records.extend(progress.finished)
@@ -226,13 +228,8 @@ def _look_around(supervisor: Supervisor) -> _Place:
     )
 
 
-def _notices(place: _Place, listing: ImageListing | None) -> Iterator[str]:
-    """What to know of the images, and of the machine at this moment.
-
-    `mgpubench info` tells of the rest of it too.
-    """
-    if listing is not None:
-        yield from listing.warnings
+def _disturbances(place: _Place) -> Iterator[str]:
+    """What at this moment slows the machine down; `mgpubench info` tells of the rest too."""
     survey = Survey(
         system=place.system,
         machine=place.machine,
