@@ -164,11 +164,8 @@ class _Pool:
     def findings(self) -> tuple[str, ...]:
         """The codes of all runs, and of what they do not have in common and should."""
         ok = [run for run in self.runs if run.is_ok]
-        mixed = {
-            code
-            for code, column in MIXED.items()
-            if len({getattr(run, column) for run in ok} - {None, ""}) > 1
-        }
+        values = {code: {getattr(run, column) for run in ok} for code, column in MIXED.items()}
+        mixed = {code for code, found in values.items() if len(found - {None, ""}) > 1}
         return tuple(sorted(mixed.union(*(run.finding_codes for run in self.runs))))
 
     @property
