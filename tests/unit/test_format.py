@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from mgpubench.format import (
     format_rate,
     format_ratio,
     format_size,
+    shell_path,
 )
 
 
@@ -125,3 +127,10 @@ def test_a_count_has_its_noun(count: int, text: str) -> None:
 )
 def test_sizes_are_1024_based_as_those_of_df_and_docker(num_bytes: int, text: str) -> None:
     assert format_size(num_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("path", "word"), [("out/s", "out/s"), ("my out/s", "'my out/s'"), ("-x/s", "./-x/s")]
+)
+def test_a_path_is_a_word_of_a_command_and_never_an_option(path: str, word: str) -> None:
+    assert shell_path(Path(path)) == word

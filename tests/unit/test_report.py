@@ -271,3 +271,21 @@ efficiency | speed-up to single | 95 % CI of the ratio | verdict |
 
 - ddp against dp on 2 devices: 1.267x (95 % CI 1.262..1.273, 5 paired rounds): faster
 """
+
+
+def test_an_empty_column_is_explained():
+    assert "nothing to compare with: there is no run of single or dp here" in lines_of([run("ddp")])
+    assert not [line for line in lines_of(THREE_MODES) if line.startswith("nothing to compare")]
+
+
+def test_nobody_is_advised_to_make_more_rounds_than_are_sensible():
+    """Ratios that scatter widely around 1, in five paired rounds."""
+    pairs = [(100.0, 300.0), (100.0, 40.0), (100.0, 150.0), (100.0, 70.0), (100.0, 120.0)]
+    records = [
+        run(mode, throughput, round=number)
+        for number, pair in enumerate(pairs, start=1)
+        for mode, throughput in zip(("dp", "ddp"), pair, strict=True)
+    ]
+    text = "\n".join(lines_of(records))
+    assert "too noisy to settle here: it would take about" in text
+    assert "--rounds" not in text
