@@ -21,6 +21,9 @@ from mgpubench.models import find_function, make_module
 from mgpubench.records import ModelFacts
 from mgpubench.trainable import TrainableModel
 
+NOTHING_TO_AVERAGE = "more than 1 value per channel"
+"""In torch's own words: BatchNorm over a single value."""
+
 REAL_BATCH = 2
 """Samples with which a model is tried for real: the least that BatchNorm can average."""
 
@@ -139,13 +142,15 @@ def _forward(
 
 def _refusal(config: RunConfig, batch: int, error: BaseException) -> RequestRefused:
     own = default_image_size(config.model)
-    hint = f"Its own image size is {own} (--image-size {own})"
-    if config.uses_own_model:
-        hint = "It takes float images (N, 3, S, S); --verbose shows the traceback"
+    hint = f"Its own image size is {own} (--image-size {own})."
+    if NOTHING_TO_AVERAGE in told(error):
+        hint = "A batch of 1 leaves BatchNorm nothing to average: give it more per device."
+    elif config.uses_own_model:
+        hint = "It takes float images (N, 3, S, S); --verbose shows the traceback."
     return RequestRefused(
         f"--model {config.model} cannot be trained on {batch} x 3 x {config.image_size} x "
         f"{config.image_size} per device: {_gist(error)}",
-        f"{hint}; a batch of 1 leaves BatchNorm nothing to average." if batch == 1 else f"{hint}.",
+        hint,
         "".join(traceback.format_exception(error)),
     )
 

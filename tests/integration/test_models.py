@@ -83,6 +83,15 @@ def test_inputs_that_a_model_cannot_take_are_refused(
     assert all(word in text for word in words), text
 
 
+def test_batch_norm_is_named_only_where_it_is_the_cause() -> None:
+    with pytest.raises(RequestRefused) as caught:
+        inspect("vit_b_16", 1000, 1, 32)
+    assert caught.value.hint == "Its own image size is 224 (--image-size 224)."
+    with pytest.raises(RequestRefused) as caught:
+        inspect("resnet18", 1000, 1, 32)
+    assert "nothing to average" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("name", "batch", "size"),
     [("vit_b_16", 1, 224), ("resnet18", 1, 64), ("vgg11", 1, 32), ("regnet_y_400mf", 2, 64)],
