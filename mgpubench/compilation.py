@@ -103,8 +103,8 @@ def _one_line_errors() -> Iterator[None]:
         gist = str(cause).strip().partition("\n")[0].rstrip(".")
         raise RunFailed(
             f"--compile: torch.compile failed: {type(cause).__name__}: {gist}",
-            "It needs a C++ compiler (g++, or the one that CXX names), and Triton on GPUs; or "
-            "leave --compile out.",
+            "It needs a C++ compiler (g++, or the one that CXX names), and on GPUs Triton with "
+            "gcc and Python's headers (python3-dev); or leave --compile out.",
             "".join(traceback.format_exception(error)),
         ) from error
 

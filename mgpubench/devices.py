@@ -40,6 +40,11 @@ def check_options(request: Request, machine: Machine, device_type: DeviceType) -
             f"--backend nccl needs GPUs and 0 are usable: {machine.cuda_reason}",
             "Use --backend gloo, or leave it out.",
         )
+    if request.backend == "nccl" and request.oversubscribe:
+        raise RequestRefused(
+            "--backend nccl refuses several ranks on one GPU, as --oversubscribe makes them",
+            "Use --backend gloo, or leave one of them out.",
+        )
     if request.precision == "tf32" and not has_tf32(machine, device_type):
         devices = ", ".join(gpu.name for gpu in machine.gpus) or "the CPU"
         raise RequestRefused(
@@ -49,7 +54,7 @@ def check_options(request: Request, machine: Machine, device_type: DeviceType) -
 
 
 def has_tf32(machine: Machine, device_type: DeviceType) -> bool:
-    """True where every device has tensor cores for TF32."""
+    """True where every device has tensor cores for TF32, and so for bf16."""
     return device_type == "cuda" and all(gpu.capability >= (8, 0) for gpu in machine.gpus)
 
 

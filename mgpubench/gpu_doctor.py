@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from mgpubench.config import Gpu, Machine
-from mgpubench.system import Survey, TorchBuild
+from mgpubench.system import HELD_BACK, Survey, TorchBuild
 
 THROTTLE_REASONS = {
     0x04: "its power limit",
@@ -16,6 +16,10 @@ THROTTLE_REASONS = {
     0x80: "a power brake",
 }
 """NVML's reasons for lower clocks, without those that are no fault: idle, or set by somebody."""
+
+
+MUCH_MIB = 2048
+"""In use on a GPU: more than a desktop, or what a driver keeps for itself, takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +42,15 @@ def examine_gpus(survey: Survey) -> Iterator[Advice]:
 def _no_gpu(machine: Machine) -> Advice:
     if not machine.cuda_version:
         remedy = "This torch is built without CUDA: install a CUDA build of it."
-    elif machine.cuda_visible_devices is not None:
-        remedy = (
-            f"CUDA_VISIBLE_DEVICES={machine.cuda_visible_devices} may hide the GPUs: unset it, or "
-            "name GPUs that exist."
-        )
     elif machine.driver_version and "too old" in machine.cuda_reason:
         remedy = (
             f"The driver is {machine.driver_version}: update it, or install a torch for an older "
             "CUDA."
+        )
+    elif machine.cuda_visible_devices is not None:
+        remedy = (
+            f"CUDA_VISIBLE_DEVICES={machine.cuda_visible_devices} may hide the GPUs: unset it, or "
+            "name GPUs that exist."
         )
     elif machine.driver_version:
         remedy = "The driver answers: nvidia-smi and dmesg may say more."
@@ -118,40 +122,49 @@ def _is_built_for(gpu: Gpu, build: TorchBuild) -> bool:
 
 def _gpu_state(survey: Survey) -> Iterator[Advice]:
     visible = _visible_states(survey)
-    busy = [_name(state) for state in visible if state.get("uuid") in survey.system.gpu_processes]
+    busy = [
+        f"GPU {number}"
+        for number, state in visible
+        if state.get("uuid") in survey.system.gpu_processes
+    ]
     if busy:
         yield Advice(
             "busy-gpu",
             f"processes compute on {', '.join(busy)}",
             "Benchmark on idle GPUs; nvidia-smi shows who it is.",
         )
+    for number, state in visible:
+        used = _number(state, "memory.used")
+        if used is not None and used >= MUCH_MIB and f"GPU {number}" not in busy:
+            yield Advice(
+                "busy-gpu",
+                f"{used / 1024:.1f} GB of the memory of GPU {number} are in use",
+                "Benchmark on idle GPUs; from within a container one may not see who it is.",
+            )
     # Equal things of several GPUs in one line.
     alike: dict[Advice, list[str]] = {}
-    for state in visible:
+    for number, state in visible:
         for advice in _held_back(state):
-            alike.setdefault(advice, []).append(_name(state))
+            alike.setdefault(advice, []).append(f"GPU {number}")
     for advice, names in alike.items():
         yield replace(advice, message=f"{', '.join(names)}: {advice.message}")
 
 
-def _visible_states(survey: Survey) -> list[dict[str, str]]:
-    """Of the GPUs that torch sees: others are somebody else's. Torch leaves `GPU-` out."""
-    gpus = survey.machine.gpus if survey.machine else ()
-    visible = {gpu.uuid.removeprefix("GPU-") for gpu in gpus}
-    return [
-        state
-        for state in survey.system.gpu_state
-        if state.get("uuid", "").removeprefix("GPU-") in visible
-    ]
+def _visible_states(survey: Survey) -> list[tuple[int, dict[str, str]]]:
+    """Of the GPUs that torch sees, under its numbers: others are somebody else's.
 
-
-def _name(state: Mapping[str, str]) -> str:
-    return f"GPU {state.get('index', '?')}"
+    nvidia-smi may number them otherwise, and torch leaves `GPU-` out.
+    """
+    states = {
+        state.get("uuid", "").removeprefix("GPU-"): state for state in survey.system.gpu_state
+    }
+    uuids = [gpu.uuid.removeprefix("GPU-") for gpu in survey.machine.gpus] if survey.machine else []
+    return [(number, states[uuid]) for number, uuid in enumerate(uuids) if uuid in states]
 
 
 def _held_back(state: Mapping[str, str]) -> Iterator[Advice]:
     """What slows one GPU down; the messages do not name it yet."""
-    mask = _number(state, "clocks_throttle_reasons.active", 16)
+    mask = _number(state, HELD_BACK, 16)
     reasons = [words for bit, words in THROTTLE_REASONS.items() if int(mask or 0) & bit]
     if reasons:
         yield Advice(

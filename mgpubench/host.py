@@ -23,20 +23,24 @@ LAUNCHER_VARIABLES = re.compile(
 torch wait for a store that nobody serves, so workers drop them."""
 
 RECORDED_VARIABLES = re.compile(
-    r"CUDA_(VISIBLE_DEVICES|DEVICE_MAX_CONNECTIONS|LAUNCH_BLOCKING|MODULE_LOADING)"
+    r"CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|DEVICE_MAX_CONNECTIONS|LAUNCH_BLOCKING|MODULE_LOADING)"
     r"|(OMP|MKL|OPENBLAS)_NUM_THREADS|KMP_(AFFINITY|BLOCKTIME)|OMP_(PROC_BIND|PLACES)"
     r"|PYTORCH_(CUDA_)?ALLOC_CONF|TORCH_(ALLOW_TF32_CUBLAS_OVERRIDE|CUDNN_V8_API_DISABLED)"
-    r"|NVIDIA_TF32_OVERRIDE|CUBLAS_WORKSPACE_CONFIG|TORCH_NCCL_(?!.*(FILE|PATH))\w+"
+    r"|CUBLAS_WORKSPACE_CONFIG|TORCH_NCCL_(?!.*(FILE|PATH))\w+"
     r"|PYTORCH_NO_CUDA_MEMORY_CACHING|TORCH_DISTRIBUTED_DEBUG|TORCH(DYNAMO|_COMPILE)_DISABLE"
     r"|NCCL_(?!.*(FILE|PATH|HOME|ID|PLUGIN|ADDR))\w+|GLOO_SOCKET_IFNAME"
 )
 """Variables that change how fast training is, and hold no path, name or secret."""
+
+TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
+"""A variable of NVIDIA's libraries, which may read it as soon as they are loaded."""
 
 MAX_THREADS = 1024
 
 ANSWER_S = 15.0
 """How long nvidia-smi and git may take; nvidia-smi is slow with many GPUs that nobody uses."""
 
+DRIVER = Path("/sys/module/nvidia/version")
 SHARED_MEMORY = Path("/dev/shm")
 CGROUP = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
@@ -168,9 +172,14 @@ def cpu_model() -> str:
     return match.group(1).strip() if match else platform.processor()
 
 
-def driver_version() -> str:
-    """The NVIDIA driver's version; empty where nvidia-smi does not tell."""
-    answer = ask_nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader")
+def driver_version(*, is_usable: bool) -> str:
+    """The NVIDIA driver's version; empty where nobody tells.
+
+    The kernel knows it at once, but also in a container that has no GPU of its host's: it is asked
+    only where the driver `is_usable`, and else nvidia-smi.
+    """
+    answer = read(DRIVER) if is_usable else ""
+    answer = answer or ask_nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader")
     version = answer.partition("\n")[0].strip()
     return version if re.fullmatch(r"\d+(\.\d+)+", version) else ""
 

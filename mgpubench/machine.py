@@ -30,20 +30,20 @@ def describe() -> Machine:
         torchvision_version=_torchvision_version(),
         cuda_version=torch.version.cuda or "",
         nccl_version=_nccl_version() if gpus else "",
-        driver_version=host.driver_version(),
+        driver_version=host.driver_version(is_usable=bool(gpus)),
         python_version=platform.python_version(),
     )
 
 
 def describe_build() -> TorchBuild:
     """What torch was built with, and can do on this machine."""
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    pairs = itertools.permutations(range(count), 2)
+    gpus, _ = _usable_gpus()
+    pairs = itertools.permutations(range(len(gpus)), 2)
     return TorchBuild(
         git_version=torch.version.git_version,
         # Without the folders of the machine on which torch was built.
         config=re.sub(r"(CXX_COMPILER=)\S*/", r"\1", torch.__config__.show().strip()),
-        cudnn_version=torch.backends.cudnn.version(),
+        cudnn_version=_cudnn_version(),
         nccl_version=_nccl_version(),
         cuda_architectures=tuple(torch.cuda.get_arch_list()),
         backends=_backends(),
@@ -64,24 +64,34 @@ def _backends() -> tuple[str, ...]:
 
 
 def count_gpus() -> int:
-    """Visible GPUs, without opening a context on them."""
+    """Visible GPUs, as the driver's library has them: CUDA itself is not started."""
     return torch.cuda.device_count()
+
+
+def _cudnn_version() -> int | None:
+    try:
+        version: int | None = torch.backends.cudnn.version()
+    # Below compute capability 7.5, of which a newer cuDNN knows nothing.
+    except RuntimeError:
+        return None
+    return version
 
 
 def _usable_gpus() -> tuple[tuple[Gpu, ...], str]:
     """The GPUs that torch can use, or none and torch's own reason."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        available = torch.cuda.is_available()
+        torch.cuda.is_available()  # it may warn, and knows the reason best
     try:
-        if available:
-            return tuple(_gpu(index) for index in range(torch.cuda.device_count())), ""
+        # Not started, torch counts the GPUs of the driver's library; of all their MIG slices CUDA
+        # shows a process only one.
         torch.cuda.init()
-    except (RuntimeError, AssertionError) as error:
+        gpus = tuple(_gpu(index) for index in range(torch.cuda.device_count()))
+    except (RuntimeError, AssertionError, torch.cuda.DeferredCudaCallError) as error:
         words = str(caught[0].message) if caught else str(error)
         # Torch appends its own source line, which is no news to the user.
         return (), words.partition("(Triggered")[0].partition("\n")[0].strip().rstrip(".")
-    return (), "torch sees no CUDA device"
+    return gpus, "" if gpus else "torch sees no CUDA device"
 
 
 def _gpu(index: int) -> Gpu:

@@ -60,6 +60,7 @@ def make_plan(request: Request, machine: Machine, num_classes: int = NUM_SYNTHET
     if request.warmup_steps is None:
         configurations = _lengthen_warmup(configurations, notices)
     notices += _mixed_gpus(configurations, machine)
+    notices += _emulated(configurations, machine)
     notices += _many_workers(configurations, machine)
     rounds = request.rounds or draft.preset.rounds
     if rounds * len(configurations) > MAX_RUNS:
@@ -199,6 +200,15 @@ def _mixed_gpus(configurations: Sequence[RunConfig], machine: Machine) -> Iterat
         yield (
             f"the GPUs are of different models ({', '.join(names)}): every step takes as long as "
             "the slowest of them"
+        )
+
+
+def _emulated(configurations: Sequence[RunConfig], machine: Machine) -> Iterator[str]:
+    config = configurations[0]
+    if config.precision == "amp-bf16" and config.device_indices and not has_tf32(machine, "cuda"):
+        yield (
+            "bf16 is emulated on GPUs below compute capability 8.0: amp-bf16 will be slow, "
+            "and says nothing of GPUs that have it"
         )
 
 

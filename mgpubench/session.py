@@ -63,7 +63,7 @@ def run_session(request: Request, call: Call) -> Outcome:
         _tell(call.display, (*plan.notices, *(listing.warnings if listing else ())))
         facts = _preflight(supervisor, plan, listing)
         # After what may refuse the request: beside a refusal they say nothing.
-        _tell(call.display, _disturbances(place))
+        _tell(call.display, _disturbances(place, plan))
         plan = _with_classes(plan, facts.num_classes)
         workload = Workload(place.machine, facts, listing)
         document = {
@@ -98,7 +98,10 @@ def resume_session(folder: Path, timeout_s: float | None, call: Call) -> Outcome
             check_unchanged(saved, {**_installed(place), **packages})
             workload = Workload(place.machine, _preflight(supervisor, saved.plan, listing), listing)
             check_unchanged(saved, _trained(workload))
-            _tell(call.display, (*(listing.warnings if listing else ()), *_disturbances(place)))
+            _tell(
+                call.display,
+                (*(listing.warnings if listing else ()), *_disturbances(place, saved.plan)),
+            )
             session.keep_steps_of({record.run_id for record in progress.finished})
             recorder = Recorder(session, workload, call.display)
             recorder.records.extend(progress.finished)
@@ -228,11 +231,13 @@ def _look_around(supervisor: Supervisor) -> _Place:
     )
 
 
-def _disturbances(place: _Place) -> Iterator[str]:
-    """What at this moment slows the machine down; `mgpubench info` tells of the rest too."""
+def _disturbances(place: _Place, plan: Plan) -> Iterator[str]:
+    """What at this moment slows the runs down; `mgpubench info` tells of the rest too."""
+    # The indices of a plan count from 0: those of other GPUs are of no interest.
+    num_used = max(len(set(config.device_indices)) for config in plan.runs)
     survey = Survey(
         system=place.system,
-        machine=place.machine,
+        machine=replace(place.machine, gpus=place.machine.gpus[:num_used]),
         build=place.build,
         torch_error="",
         environment={},

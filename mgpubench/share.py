@@ -80,12 +80,22 @@ def set_up_process(config: RunConfig, share: Share) -> None:
     else:
         # Subnormal gradients, from a loss that collapses, are six times slower on a CPU.
         torch.set_flush_denormal(True)
-    torch.set_num_threads(config.threads_per_rank)
     torch.manual_seed(config.seed)
+    apply_settings(config)
+
+
+def apply_settings(config: RunConfig) -> None:
+    """Set torch to what the row will say; the module of a user's own model may set it otherwise."""
+    torch.set_num_threads(config.threads_per_rank)
     torch.backends.cudnn.benchmark = "cudnn_benchmark" in dict(config.options)
+    if hasattr(torch.backends, "fp32_precision"):
+        # Since torch 2.9 there are levels, and what is off below is as it is above.
+        torch.backends.fp32_precision = "none"
+        torch.backends.cudnn.fp32_precision = "none"
+    is_tf32 = config.precision == "tf32"
     # Torch's own defaults differ: TF32 on in convolutions, off in matrix products.
-    torch.backends.cudnn.allow_tf32 = config.precision == "tf32"
-    torch.backends.cuda.matmul.allow_tf32 = config.precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = is_tf32
+    torch.set_float32_matmul_precision("high" if is_tf32 else "highest")
 
 
 def _device(config: RunConfig, number: int) -> torch.device:

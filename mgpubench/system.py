@@ -33,12 +33,13 @@ GPU_STATE = (
     *("temperature.gpu", "power.draw", "power.limit", "power.default_limit", "clocks.sm"),
     *("clocks.max.sm", "persistence_mode", "ecc.mode.current"),
     *("pcie.link.gen.max", "pcie.link.width.current", "pcie.link.width.max"),
-    *("mig.mode.current", "clocks_throttle_reasons.active"),
 )
-"""Properties that nvidia-smi is asked for, in its own words."""
+"""Properties that nvidia-smi is asked for, in its own words; every driver of the last years knows
+them."""
 
-NEVER_RENAMED = len(GPU_STATE) - 2
-"""So many of them are known to every driver of the last years."""
+MIG_MODE = "mig.mode.current"
+HELD_BACK = "clocks_event_reasons.active"
+HELD_BACK_BEFORE_535 = "clocks_throttle_reasons.active"
 
 BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
 """The kinds of time of a core in which somebody uses it, by their names in psutil."""
@@ -175,9 +176,11 @@ def describe_system() -> System:
 
 def _gpu_state() -> tuple[dict[str, str], ...]:
     # One property that a driver does not know makes nvidia-smi refuse them all.
-    for names in (GPU_STATE, GPU_STATE[:NEVER_RENAMED]):
-        query = f"--query-gpu={','.join(names)}"
-        if found := parse_gpu_state(host.ask_nvidia_smi(query, "--format=csv,noheader"), names):
+    for more in ((MIG_MODE, HELD_BACK), (MIG_MODE, HELD_BACK_BEFORE_535), ()):
+        query = f"--query-gpu={','.join((*GPU_STATE, *more))}"
+        answer = host.ask_nvidia_smi(query, "--format=csv,noheader")
+        names = (*GPU_STATE, MIG_MODE, HELD_BACK) if more else GPU_STATE
+        if found := parse_gpu_state(answer, names):
             return found
     return ()
 

@@ -24,7 +24,7 @@ UNSEEN_EXIT_CODE = 255
 
 _SHARED_MEMORY = re.compile(
     r"shared memory\(shm\).*No space left|shared memory object.*(No space left|Read-only)"
-    r"|out of shared memory|shared memory segment /dev/shm"
+    r"|out of shared memory|shared memory segment /dev/shm|failed to extend /dev/shm"
 )
 """What torch, its loaders and NCCL say when /dev/shm is full or may not be written.
 
@@ -34,9 +34,8 @@ Triton speaks of the shared memory of a GPU: that is another matter.
 _SEMAPHORE = re.compile(r"Read-only file system|No space left on device")
 """What multiprocessing says of the same, as it makes its semaphores there (SemLock)."""
 
-SHARED_MEMORY_HINT = (
-    "Use --workers-per-gpu 0, or more shared memory: docker run --shm-size=8g, or --ipc=host."
-)
+MORE_SHARED_MEMORY = "more shared memory: docker run --shm-size=8g, or --ipc=host."
+SHARED_MEMORY_HINT = f"Use --workers-per-gpu 0, or {MORE_SHARED_MEMORY}"
 
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|can't allocate memory|cannot allocate memory|bad_alloc"
@@ -72,8 +71,21 @@ _HINTS = (
         re.compile("Expected to have finished reduction in the prior iteration"),
         "Some parameters got no gradient; try --find-unused-parameters.",
     ),
+    (
+        # cuDNN and cuBLAS have no word of their own for a workspace that found no room.
+        re.compile(
+            "unable to find an engine to execute"
+            "|CUBLAS_STATUS_NOT_INITIALIZED|CUDNN_STATUS_INTERNAL_ERROR"
+        ),
+        "Often the GPU's memory is full: try a smaller --batch-per-gpu.",
+    ),
 )
 """What an error says, and what to try next; the first that fits is given."""
+
+_CUDA_ERROR = re.compile(r"(CUDA error: |NCCL error).*")
+"""The line with the reason; the lines below it are about how to find bugs."""
+
+_NCCL_REASON = re.compile(r"^Last error:\s*(\S.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,22 +106,23 @@ def find_cause(exits: Sequence[Exit], label: str) -> BenchError:
 
     A signal comes first, since the killed rank left no record and the others only its echo; then
     an exit without a word; then the earliest error. An error about a peer comes last, and before
-    it an abort, which is how NCCL's watchdog ends a healthy rank that waits for a failed one.
+    it an abort, which is how NCCL's watchdog ends a healthy rank that waits for a failed one. It
+    also ends the rank that has an error of CUDA's, which may just have left its record.
     """
     cause = min(exits, key=_order)
-    if cause.exit_code < 0:
-        return _killed(cause, label)
-    if cause.failure is None:
-        return _silent(cause, label)
-    return _raised(cause, cause.failure, label)
+    was_aborted = cause.exit_code == -signal.SIGABRT
+    if cause.failure is not None and (was_aborted or cause.exit_code >= 0):
+        return _raised(cause, cause.failure, label)
+    return _killed(cause, label) if cause.exit_code < 0 else _silent(cause, label)
 
 
 def _order(an_exit: Exit) -> tuple[int, float]:
     failure = an_exit.failure
-    if an_exit.exit_code < 0:
-        return (0 if an_exit.exit_code != -signal.SIGABRT else 3), 0.0
+    was_aborted = an_exit.exit_code == -signal.SIGABRT
+    if an_exit.exit_code < 0 and not was_aborted:
+        return 0, 0.0
     if failure is None:
-        return 1, 0.0
+        return (3 if was_aborted else 1), 0.0
     return (4 if _PEER_TROUBLE.search(failure.message) else 2), failure.at_s
 
 
@@ -120,9 +133,10 @@ def _killed(an_exit: Exit, label: str) -> RunFailed:
         hint = "If nobody killed it, the kernel did for want of memory: see dmesg."
     if number == signal.SIGBUS:
         hint = f"/dev/shm may be full. {SHARED_MEMORY_HINT}"
+    last_words = _CUDA_ERROR.search(an_exit.log) if number == signal.SIGABRT else None
     return RunFailed(
         f"{label}: rank {an_exit.rank} (pid {an_exit.pid}) was killed by signal {number} "
-        f"({_signal_name(number)})",
+        f"({_signal_name(number)})" + (f": {shorten(last_words.group())}" if last_words else ""),
         hint,
         an_exit.log,
     )
@@ -152,7 +166,7 @@ def _raised(an_exit: Exit, failure: Failure, label: str) -> BenchError:
         return failure.refusal
     if _lacks_shared_memory(failure):
         return _no_shared_memory(an_exit, failure, label)
-    words = [failure.error_type, shorten(_last_line(failure.message))]
+    words = [failure.error_type, shorten(_gist(failure.message))]
     hint = next(
         (hint for pattern, hint in _HINTS if pattern.search(failure.message)),
         "Run again with --verbose for the traceback.",
@@ -178,17 +192,21 @@ def _no_shared_memory(an_exit: Exit, failure: Failure, label: str) -> RunFailed:
     else:
         what = "cannot be written"
     return RunFailed(
-        f"{label}: rank {an_exit.rank}: /dev/shm {what}: {_last_line(failure.message)}",
-        SHARED_MEMORY_HINT,
+        f"{label}: rank {an_exit.rank}: /dev/shm {what}: {_gist(failure.message)}",
+        f"Use {MORE_SHARED_MEMORY}" if "NCCL" in failure.message else SHARED_MEMORY_HINT,
         failure.details,
     )
 
 
-def _last_line(message: str) -> str:
-    """The gist of a message: an error in a loader worker carries its traceback, gist last."""
+def _gist(message: str) -> str:
+    """The line that says what happened: of an error in a loader worker or replica, the last."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if not lines:
         return ""
+    if reason := _NCCL_REASON.search(message):
+        return f"NCCL: {reason.group(1)}"
+    if found := _CUDA_ERROR.search(message):
+        return found.group()
     if "Original Traceback" in message:
         return re.sub(r"^([\w.]+\.\w+|\w+(Error|Exception)): ", "", lines[-1])
     # Not half of a sentence that goes on in the next line.

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from mgpubench import host
 from mgpubench.launch.orphans import PARENT_VARIABLE, SCRATCH_VARIABLE
 
 
@@ -25,8 +26,10 @@ def environment_of_workers(scratch: Path) -> Iterator[None]:
     the user has a place of his own for it.
     """
     compiled_code, safe_path = "TORCHINDUCTOR_CACHE_DIR", "PYTHONSAFEPATH"
-    names = (SCRATCH_VARIABLE, PARENT_VARIABLE, compiled_code, safe_path)
+    names = (SCRATCH_VARIABLE, PARENT_VARIABLE, compiled_code, safe_path, host.TF32_OVERRIDE)
     before = {name: os.environ.get(name) for name in names}
+    # It would switch TF32 off behind the back of --precision, and the row would not say so.
+    os.environ.pop(host.TF32_OVERRIDE, None)
     # Always: inherited from another mgpubench it would name that one's folder, to be removed.
     os.environ[SCRATCH_VARIABLE] = str(scratch)
     os.environ[PARENT_VARIABLE] = str(os.getpid())

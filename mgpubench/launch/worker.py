@@ -158,7 +158,5 @@ def _set_environment(task: Task) -> None:
             del os.environ[name]
     # Nothing of a run on one machine is to be reachable from outside, or to need a host name.
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = host.loopback_interface()
-    # It would switch TF32 off behind the back of --precision, and the row would not say so.
-    os.environ.pop("NVIDIA_TF32_OVERRIDE", None)
     if task.hide_gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""

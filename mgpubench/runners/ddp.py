@@ -44,25 +44,30 @@ def wrap(model: nn.Module, share: Share, arguments: Mapping[str, Any]) -> nn.Mod
 @contextmanager
 def process_group(config: RunConfig, seat: Seat) -> Iterator[Callable[[], None]]:
     """Join the ranks of this run; gives a barrier at which the hosts wait, and not the devices."""
+    # The supervisor ends the run at its time; a peer must not complain before that.
+    patience = timedelta(seconds=config.timeout_s) + PEER_PATIENCE
+    # The ranks meet in a file: no port is opened, and no host name is looked up.
+    store = dist.FileStore(str(seat.store), config.world_size)  # type: ignore[attr-defined]
+    store.set_timeout(patience)
     dist.init_process_group(
         config.backend,
-        # The ranks meet in a file: no port is opened, and no host name is looked up.
-        store=dist.FileStore(str(seat.store), config.world_size),  # type: ignore[attr-defined]
+        store=store,
         rank=seat.share.rank,
         world_size=config.world_size,
-        # The supervisor ends the run at its time; a peer must not complain before that.
-        timeout=timedelta(seconds=config.timeout_s) + PEER_PATIENCE,
+        timeout=patience,
     )
-    barrier = _host_barrier(config)
+    barrier = _host_barrier(config, patience)
     yield barrier
     # No `finally`: after an error this could wait for ranks that are no more.
     barrier()
     dist.destroy_process_group()
 
 
-def _host_barrier(config: RunConfig) -> Callable[[], None]:
+def _host_barrier(config: RunConfig, patience: timedelta) -> Callable[[], None]:
     """A barrier over gloo: over NCCL it would be an all-reduce on the GPU that is measured."""
-    group: Any = None if config.backend == "gloo" else dist.new_group(backend="gloo")
+    group: Any = None
+    if config.backend != "gloo":
+        group = dist.new_group(backend="gloo", timeout=patience)
 
     def barrier() -> None:
         dist.barrier(group=group)

@@ -31,7 +31,7 @@ def test_it_ends_well_and_says_nothing_on_stderr(text: Command) -> None:
 def test_facts_come_first_and_remedies_last(text: Command) -> None:
     import torch
 
-    facts, _, advice = text.out.partition("\n\n")
+    facts, _, advice = text.out.rpartition("\n\n")
     names = [line.partition("  ")[0] for line in facts.splitlines()]
     assert names[:3] == ["mgpubench", "system", "torch"]
     assert {"CPU", "RAM", "/dev/shm", "open files"} <= set(names)

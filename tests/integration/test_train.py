@@ -12,7 +12,7 @@ import torch
 from mgpubench.config import RunConfig
 from mgpubench.data import open_feed
 from mgpubench.records import RankRecord
-from mgpubench.share import Seat, make_share
+from mgpubench.share import Seat, apply_settings, make_share, set_up_process
 from mgpubench.train import Job, Schedule, make_schedule, measure, no_barrier, train
 from mgpubench.trainable import build_model
 
@@ -78,18 +78,62 @@ def test_the_lead_in_is_as_long_as_the_loaders_queue(
     )
 
 
-@pytest.fixture
-def record(cpu_config: Make) -> RankRecord:
+def run_here(config: RunConfig) -> RankRecord:
     """A real run in this process."""
-    config = cpu_config(warmup_steps=3, steps=5)
     seen = [0]
     share = make_share(config, 0)
     seat = Seat(share, Path("none"), Path("none"), lambda: seen.__setitem__(0, seen[0] + 1))
     feed = open_feed(config, share, Path("none"))
     model = build_model(config)
     record = measure(config, seat, feed, model, no_barrier)
-    assert seen == [8]
+    assert seen == [config.warmup_steps + config.steps]
     return record
+
+
+@pytest.fixture
+def record(cpu_config: Make) -> RankRecord:
+    return run_here(cpu_config(warmup_steps=3, steps=5))
+
+
+def set_new_precision() -> None:
+    if not hasattr(torch.backends, "fp32_precision"):
+        pytest.skip("this torch has no levels of precision: they came with 2.9")
+    torch.backends.fp32_precision = "tf32"
+    torch.backends.cudnn.fp32_precision = "tf32"
+
+
+@pytest.mark.parametrize(
+    "set_otherwise",
+    [
+        lambda: torch.set_float32_matmul_precision("medium"),
+        lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
+        set_new_precision,
+        lambda: setattr(torch.backends.cudnn, "benchmark", True),
+        lambda: torch.set_num_threads(2),
+    ],
+)
+def test_what_the_row_says_holds_whatever_the_users_module_has_set(
+    cpu_config: Make, set_otherwise: Callable[[], object]
+) -> None:
+    config = cpu_config(threads_per_rank=1)
+    set_up_process(config, make_share(config, 0))
+    set_otherwise()  # as many modules do when they are imported
+    run_here(config)
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert torch.backends.cuda.matmul.allow_tf32 is False
+    assert torch.backends.cudnn.allow_tf32 is False
+    assert torch.backends.cudnn.benchmark is False
+    assert torch.get_num_threads() == 1
+
+
+def test_tf32_and_cudnn_benchmark_are_switched_on_where_asked_for(cpu_config: Make) -> None:
+    apply_settings(cpu_config(precision="tf32", options=(("cudnn_benchmark", "true"),)))
+    assert torch.get_float32_matmul_precision() == "high"
+    assert torch.backends.cuda.matmul.allow_tf32 is True
+    assert torch.backends.cudnn.allow_tf32 is True
+    assert torch.backends.cudnn.benchmark is True
+    apply_settings(cpu_config())
+    assert torch.backends.cudnn.allow_tf32 is False
 
 
 def test_the_window_is_the_sum_of_the_measured_steps(record: RankRecord) -> None:

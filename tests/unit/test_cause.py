@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mgpubench.errors import BenchError, RequestRefused, RunFailed
@@ -106,6 +108,78 @@ RuntimeError: cannot read image photos/cat/0.jpg: it is not an image
 def test_of_other_messages_the_first_line_is_shown() -> None:
     error = cause(raised(0, "\nwhat happened\nException raised from x at y.cpp:1\nframe #0"))
     assert error.message == "ddp x4: rank 0: RuntimeError: what happened"
+
+
+NCCL = """NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, {kind} (run with \
+NCCL_DEBUG=INFO for details), NCCL version 2.30.7
+{kind}: what it is in general.
+Last error:
+{reason}
+"""
+DEVICE_ASSERT = """CUDA error: device-side assert triggered
+Search for `cudaErrorAssert' in the documentation for more information.
+CUDA kernel errors might be asynchronously reported at some other API call.
+For debugging consider passing CUDA_LAUNCH_BLOCKING=1
+Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
+"""
+
+
+def test_nccls_own_reason_is_shown_where_there_is_one() -> None:
+    reason = "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1c000"
+    with_reason = NCCL.format(kind="ncclInvalidUsage", reason=reason)
+    error = cause(raised(0, with_reason, error_type="DistBackendError"))
+    assert error.message == f"ddp x4: rank 0: DistBackendError: NCCL: {reason}"
+    without = NCCL.format(kind="ncclSystemError", reason="")
+    error = cause(raised(0, without, error_type="DistBackendError"))
+    assert error.message.startswith("ddp x4: rank 0: DistBackendError: NCCL error in: ")
+
+
+def test_nccl_has_no_loader_workers_to_do_without() -> None:
+    reason = "Error: failed to extend /dev/shm/nccl-8X to 9637892 bytes"
+    error = failed(NCCL.format(kind="ncclSystemError", reason=reason))
+    assert error.message.startswith("ddp x4: rank 0: /dev/shm (")
+    assert reason in error.message
+    assert "--shm-size" in error.hint
+    assert "--workers-per-gpu" not in error.hint
+
+
+@pytest.mark.parametrize(
+    "wrap", ["{}", "Caught X in replica 1.\nOriginal Traceback (most):\nX: {}"]
+)
+def test_of_an_error_of_cuda_the_reason_is_shown_and_not_the_advice_below_it(wrap: str) -> None:
+    error = cause(raised(0, wrap.format(DEVICE_ASSERT), error_type="AcceleratorError"))
+    assert error.message == (
+        "ddp x4: rank 0: AcceleratorError: CUDA error: device-side assert triggered"
+    )
+
+
+def test_a_rank_that_was_aborted_after_its_error_tells_the_error() -> None:
+    """NCCL's watchdog ends a process with an error of CUDA's, perhaps before it has ended."""
+    aborted = replace(raised(1, DEVICE_ASSERT, error_type="AcceleratorError"), exit_code=-6)
+    error = cause(raised(0, PEER, 0.5), aborted, ended(2, -6))
+    assert error.message == (
+        "ddp x4: rank 1: AcceleratorError: CUDA error: device-side assert triggered"
+    )
+
+
+def test_a_rank_that_was_aborted_without_a_record_tells_what_it_printed() -> None:
+    aborted = replace(ended(1, -6), log=f"[rank1]: terminate called\n{DEVICE_ASSERT}frame #0")
+    assert cause(aborted, raised(0, PEER)).message == (
+        "ddp x4: rank 1 (pid 101) was killed by signal 6 (SIGABRT): "
+        "CUDA error: device-side assert triggered"
+    )
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "FIND was unable to find an engine to execute this computation",
+        "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR",
+    ],
+)
+def test_a_workspace_without_room_has_a_hint(message: str) -> None:
+    assert "--batch-per-gpu" in cause(raised(0, message)).hint
 
 
 def test_an_error_without_a_message_is_named_by_its_type() -> None:

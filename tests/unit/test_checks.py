@@ -114,6 +114,13 @@ def test_clocks_may_differ_by_1_percent(findings: Find, sign: int) -> None:
     assert "differ by 1.0 % of the time (limit 1.0 %)" in found["clock-mismatch"]
 
 
+def test_clocks_may_always_differ_by_a_millisecond(findings: Find) -> None:
+    within = {"host_span_s": 0.007, "clock_span_s": 0.0061}
+    assert findings(rank=within) == {}
+    beyond = {"host_span_s": 0.007, "clock_span_s": 0.0059}
+    assert list(findings(rank=beyond)) == ["clock-mismatch"]
+
+
 def test_the_clocks_of_every_rank_are_looked_at(findings: Find) -> None:
     # Rank 1 has the shorter window here, and does not decide.
     found = findings(rank={"window_s": 9.0, "host_span_s": 10.0, "clock_span_s": 12.5})

@@ -57,7 +57,8 @@ STATE = {
     "uuid": "GPU-1",
     "power.limit": "700.00 W",
     "power.default_limit": "700.00 W",
-    "clocks_throttle_reasons.active": "0x0000000000000001",
+    "memory.used": "1 MiB",
+    "clocks_event_reasons.active": "0x0000000000000001",
     "pcie.link.width.current": "16",
     "pcie.link.width.max": "16",
 }
@@ -112,7 +113,8 @@ AT_THE_LIMIT: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     *(
         ({}, {"gpu_state": ({**STATE, name: value},)}, code)
         for name, value, code in (
-            ("clocks_throttle_reasons.active", "0x0000000000000008", "throttled"),
+            ("memory.used", "2048 MiB", "busy-gpu"),
+            ("clocks_event_reasons.active", "0x0000000000000008", "throttled"),
             ("power.limit", "500.00 W", "power-limit"),
             ("pcie.link.width.current", "8", "narrow-link"),
         )
@@ -186,6 +188,14 @@ TOO_OLD = "The NVIDIA driver on your system is too old"
         ({"cuda_version": ""}, "built without CUDA"),
         ({"cuda_visible_devices": "7"}, "CUDA_VISIBLE_DEVICES=7 may hide"),
         ({"driver_version": "450.80", "cuda_reason": TOO_OLD}, "The driver is 450.80: update it"),
+        (
+            {
+                "driver_version": "450.80",
+                "cuda_reason": TOO_OLD,
+                "cuda_visible_devices": "0",  # as Slurm always sets it
+            },
+            "The driver is 450.80: update it",
+        ),
         ({"driver_version": "450.80"}, "nvidia-smi and dmesg may say more"),
         ({}, "Install NVIDIA's driver"),
     ],
@@ -231,6 +241,21 @@ def test_equal_things_of_several_gpus_are_one_piece_of_advice(survey: Survey) ->
     states = [{**STATE, "index": n, "uuid": f"GPU-{n}", "power.limit": "500.00 W"} for n in "01"]
     advice = the_only(with_system(survey, gpu_state=tuple(states)))
     assert advice.message == "GPU 0, GPU 1: limited to 500 of 700 W"
+
+
+def test_gpus_have_the_numbers_that_torch_gives_them(survey: Survey) -> None:
+    """CUDA_VISIBLE_DEVICES may begin with the fourth, and CUDA may sort them otherwise."""
+    state = {**STATE, "index": "3", "uuid": "GPU-0", "power.limit": "500.00 W"}
+    advice = the_only(with_system(survey, gpu_state=(state,)))
+    assert advice.message == "GPU 0: limited to 500 of 700 W"
+
+
+def test_a_gpu_that_is_busy_is_told_once(survey: Survey) -> None:
+    state = {**STATE, "memory.used": "30720 MiB"}
+    hidden_process = with_system(survey, gpu_state=(state,))
+    assert the_only(hidden_process).message == "30.0 GB of the memory of GPU 1 are in use"
+    both = with_system(survey, gpu_state=(state,), gpu_processes=("GPU-1",))
+    assert the_only(both).message == "processes compute on GPU 1"
 
 
 def test_a_number_of_threads_that_is_ignored_gets_no_advice(survey: Survey) -> None:

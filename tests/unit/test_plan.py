@@ -341,6 +341,15 @@ def test_a_gpu_of_another_model_that_takes_no_part_is_no_matter(machine: MakeMac
     assert make_plan(Request(modes=("single",)), mixed).notices == ()
 
 
+@pytest.mark.parametrize(("capability", "is_told"), [((8, 0), False), ((7, 5), True)])
+def test_a_bf16_that_is_emulated_is_told(
+    machine: MakeMachine, capability: tuple[int, int], is_told: bool
+) -> None:
+    plan = make_plan(Request(precision="amp-bf16"), machine(2, capability))
+    assert any("bf16 is emulated" in notice for notice in plan.notices) is is_told
+    assert not make_plan(Request(precision="fp32"), machine(2, capability)).notices
+
+
 # The order of the runs.
 
 
@@ -419,6 +428,11 @@ def test_the_default_bucket_size_is_not_passed_on(machine: Callable[..., Machine
     """bucket_cap_mb=25 would be another experiment: torch's default has a first bucket of 1 MiB."""
     plan = make_plan(Request(gpus=(2,), modes=("ddp",)), machine(num_gpus=2))
     assert {tuple(run.ddp_arguments) for run in plan.runs} == {()}
+
+
+def test_nccl_is_refused_where_ranks_share_a_gpu(machine: MakeMachine) -> None:
+    error = refusal(machine(1), backend="nccl", oversubscribe=True, gpus=(2,))
+    assert error.message.startswith("--backend nccl refuses several ranks on one GPU")
 
 
 def test_nccl_is_refused_where_the_run_falls_back_to_the_cpu(

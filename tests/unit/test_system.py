@@ -8,6 +8,7 @@ import platform
 import re
 import socket
 import stat
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from mgpubench import host
-from mgpubench.system import GPU_STATE, describe_system, parse_gpu_state
+from mgpubench.system import GPU_STATE, HELD_BACK, MIG_MODE, describe_system, parse_gpu_state
 
 
 def test_this_computer_is_described() -> None:
@@ -45,13 +46,14 @@ H200 = (
 
 
 def test_the_state_of_gpus_leaves_unknown_values_out() -> None:
-    (state,) = parse_gpu_state(H200, GPU_STATE)
-    assert set(GPU_STATE) - set(state) == {"mig.mode.current"}
+    names = (*GPU_STATE, MIG_MODE, HELD_BACK)
+    (state,) = parse_gpu_state(H200, names)
+    assert set(names) - set(state) == {MIG_MODE}
     assert state["name"] == "NVIDIA H200"
     assert state["power.limit"] == "700.00 W"
-    assert state["clocks_throttle_reasons.active"] == "0x0000000000000001"
-    assert parse_gpu_state("", GPU_STATE) == ()
-    assert parse_gpu_state("NVIDIA-SMI has failed\n", GPU_STATE) == ()
+    assert state[HELD_BACK] == "0x0000000000000001"
+    assert parse_gpu_state("", names) == ()
+    assert parse_gpu_state("NVIDIA-SMI has failed\n", names) == ()
 
 
 @pytest.fixture
@@ -75,9 +77,57 @@ def test_an_nvidia_smi_that_fails_hangs_or_talks_nonsense_is_no_matter(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(host, "ANSWER_S", 0.3)
     began_s = time.monotonic()
-    assert host.driver_version() == ""
+    assert host.driver_version(is_usable=False) == ""
     assert describe_system().gpu_state == ()
     assert time.monotonic() - began_s < 5
+
+
+@pytest.mark.usefixtures("ask_anew")
+@pytest.mark.parametrize(
+    ("known", "is_held_back_known"),
+    [
+        ("mig.mode.current clocks_event_reasons.active", True),
+        ("mig.mode.current clocks_throttle_reasons.active", True),  # before driver 535
+        ("", False),
+    ],
+)
+def test_properties_that_a_driver_does_not_know_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: str, is_held_back_known: bool
+) -> None:
+    """It refuses the whole question for one of them."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        f"""#!{sys.executable}
+import sys
+known = "{" ".join(GPU_STATE)} {known}".split()
+if "-L" in sys.argv:
+    print("GPU 0")
+for argument in sys.argv:
+    if argument.startswith("--query-gpu="):
+        asked = argument.partition("=")[2].split(",")
+        if set(asked) - set(known):
+            print("Field is not a valid field to query.")
+            sys.exit(2)
+        print(", ".join("v:" + name for name in asked))
+"""
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (state,) = describe_system().gpu_state
+    assert {name: state[name] for name in GPU_STATE} == {name: f"v:{name}" for name in GPU_STATE}
+    assert (HELD_BACK in state) is is_held_back_known
+    assert host.driver_version(is_usable=False) == ""  # `v:driver_version` is none
+
+
+@pytest.mark.parametrize(("is_usable", "version"), [(True, "570.86.15"), (False, "")])
+def test_the_kernel_is_asked_for_the_driver_only_where_it_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_usable: bool, version: str
+) -> None:
+    """A container without GPUs sees the module of its host."""
+    (tmp_path / "version").write_text("570.86.15\n")
+    monkeypatch.setattr(host, "DRIVER", tmp_path / "version")
+    monkeypatch.setattr(host, "ask_nvidia_smi", lambda *arguments: "")
+    assert host.driver_version(is_usable=is_usable) == version
 
 
 @pytest.fixture

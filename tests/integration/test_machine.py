@@ -1,0 +1,87 @@
+"""What torch says of machines that are not here: GPUs in slices, too old or broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from mgpubench import machine
+
+SetUp = Callable[..., None]
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> SetUp:
+    """CUDA with so many GPUs, of which the driver's library counts others before it is started."""
+
+    def set_up(num_gpus: int, *, by_driver: int, error: Exception | None = None) -> None:
+        counts = [by_driver]
+
+        def init() -> None:
+            if error:
+                raise error
+            counts[0] = num_gpus
+
+        def properties(index: int) -> Any:
+            if index >= counts[0]:
+                raise AssertionError("Invalid device id")
+            return SimpleNamespace(
+                name="NVIDIA X", uuid=f"u{index}", total_memory=2**30, major=9, minor=0
+            )
+
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "init", init)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: counts[0])
+        monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
+        monkeypatch.setattr(
+            torch.cuda, "can_device_access_peer", lambda first, second: first < second
+        )
+
+    return set_up
+
+
+def test_gpus_are_counted_as_cuda_has_them(cuda: SetUp) -> None:
+    """C56: a host with eight GPUs in slices, of which a process sees one."""
+    cuda(1, by_driver=8)
+    found = machine.describe()
+    assert [gpu.uuid for gpu in found.gpus] == ["u0"]
+    assert found.gpus[0].capability == (9, 0)
+    assert found.cuda_reason == ""
+    assert machine.describe_build().without_peer_access == ()
+
+
+def test_pairs_without_peer_access_are_named(cuda: SetUp) -> None:
+    cuda(3, by_driver=3)
+    assert machine.describe_build().without_peer_access == ((1, 0), (2, 0), (2, 1))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("No CUDA GPUs are available"),
+        torch.cuda.DeferredCudaCallError("CUDA call failed lazily"),
+    ],
+)
+def test_a_cuda_that_cannot_be_started_is_a_reason(cuda: SetUp, error: Exception) -> None:
+    cuda(2, by_driver=2, error=error)
+    found = machine.describe()
+    assert found.gpus == ()
+    assert found.cuda_reason == str(error)
+    assert machine.describe_build().without_peer_access == ()
+
+
+def test_a_gpu_that_is_too_old_for_cudnn_is_no_matter(
+    cuda: SetUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch refuses to tell cuDNN's version below compute capability 7.5."""
+
+    def refuse() -> int:
+        raise RuntimeError("cuDNN version 92400 is not compatible with devices with SM < 7.5")
+
+    cuda(2, by_driver=2)
+    monkeypatch.setattr(torch.backends.cudnn, "version", refuse)
+    assert machine.describe_build().cudnn_version is None
