@@ -85,7 +85,7 @@ _HINTS = (
 _CUDA_ERROR = re.compile(r"(CUDA error: |NCCL error).*")
 """The line with the reason; the lines below it are about how to find bugs."""
 
-_NCCL_REASON = re.compile(r"^Last error:\s*(\S.*)$", re.MULTILINE)
+_NCCL_REASON = re.compile(r"^Last error:[ \t]*\n?(\S.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ def test_nccls_own_reason_is_shown_where_there_is_one() -> None:
     with_reason = NCCL.format(kind="ncclInvalidUsage", reason=reason)
     error = cause(raised(0, with_reason, error_type="DistBackendError"))
     assert error.message == f"ddp x4: rank 0: DistBackendError: NCCL: {reason}"
-    without = NCCL.format(kind="ncclSystemError", reason="")
+    without = NCCL.format(kind="ncclSystemError", reason="\nException raised from x at y.cpp:1")
     error = cause(raised(0, without, error_type="DistBackendError"))
     assert error.message.startswith("ddp x4: rank 0: DistBackendError: NCCL error in: ")
 
