@@ -52,7 +52,7 @@ def _software(survey: Survey) -> Iterator[tuple[str, str]]:
     parts = [
         machine.torch_version,
         machine.cuda_version and f"CUDA {machine.cuda_version}",
-        build.cudnn_version and f"cuDNN {build.cudnn_version}",
+        build.cudnn_version and f"cuDNN {dotted_cudnn(build.cudnn_version)}",
         build.nccl_version and f"NCCL {build.nccl_version}",
     ]
     yield "torch", ", ".join(str(part) for part in parts if part)
@@ -60,6 +60,12 @@ def _software(survey: Survey) -> Iterator[tuple[str, str]]:
     yield "Python", machine.python_version
     yield "ddp backends", ", ".join(build.backends) or "none"
     yield "driver", machine.driver_version or "none found (nvidia-smi does not answer)"
+
+
+def dotted_cudnn(version: int) -> str:
+    """cuDNN's one number as its makers write it: 92400 is 9.24.0, and 8902 is 8.9.2."""
+    major, rest = divmod(version, 10_000 if version >= 90_000 else 1000)
+    return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def _gpus(survey: Survey) -> Iterator[tuple[str, str]]:

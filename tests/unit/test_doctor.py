@@ -12,6 +12,7 @@ from mgpubench.config import Machine
 from mgpubench.doctor import LOADER_BYTES_PER_GPU, examine
 from mgpubench.gpu_doctor import Advice
 from mgpubench.host import SharedMemory
+from mgpubench.info import dotted_cudnn
 from mgpubench.system import Interface, Survey, System, TorchBuild
 
 MakeMachine = Callable[..., Machine]
@@ -277,3 +278,10 @@ def test_variables_that_cost_time_are_named(survey: Survey, name: str, value: st
     assert advice.message.startswith(f"{name}={value} ")
     assert advice.remedy == f"unset {name}"
     assert examine(replace(survey, environment={name: "0", "NCCL_ALGO": "Ring"})) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "version"), [(92400, "9.24.0"), (90100, "9.1.0"), (8902, "8.9.2"), (7605, "7.6.5")]
+)
+def test_cudnns_number_is_shown_as_its_version(number: int, version: str) -> None:
+    assert dotted_cudnn(number) == version
