@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import Command
+from tests.processes import Command, wait_until
 
 pytestmark = pytest.mark.gpu
 
@@ -94,6 +94,20 @@ def test_real_images(start: Start, tmp_path: Path, photos: Callable[..., Path]) 
     command = start(*SMALL, "--mode", "single", "--data", photos(cat=8, dog=8))
     assert command.wait(120) == 0, command.err
     assert rows(tmp_path)[0]["dataset_samples"] == "16"
+
+
+def test_the_parent_never_loads_cuda(start: Start) -> None:
+    """So that it holds no context, which would take memory from the runs."""
+    command = start(*SMALL, "--mode", "single", "--steps", 10**6, "--timeout", 10**6)
+    wait_until(lambda: bool(command.ranks()), 60, "start of the rank")
+    (rank,) = command.ranks()
+    wait_until(lambda: "libcuda.so" in mapped_files(rank.pid), 60, "the rank uses CUDA")
+    assert "libcuda.so" not in mapped_files(command.popen.pid)
+    assert "libtorch" not in mapped_files(command.popen.pid)
+
+
+def mapped_files(pid: int) -> str:
+    return Path(f"/proc/{pid}/maps").read_text()
 
 
 def test_session_json_names_the_gpu(start: Start, tmp_path: Path) -> None:
