@@ -196,7 +196,8 @@ def check_decoder() -> None:
     """
     try:
         importlib.import_module("mgpubench.images")
-    except ImportError as error:
+    # RuntimeError too: of a torchvision that was built for another torch.
+    except Exception as error:
         raise TorchUnavailable(
             f"a folder of images needs torchvision and Pillow: {error}",
             "Install the torchvision of your torch, or use --data synthetic.",

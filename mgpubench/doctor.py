@@ -67,6 +67,12 @@ def _torch(survey: Survey) -> Iterator[Advice]:
             "torchvision is not installed: only the models tiny-cnn and mlp, and synthetic data",
             "Install the torchvision that goes with this torch.",
         )
+    elif survey.torchvision_error:
+        yield Advice(
+            "no-torchvision",
+            survey.torchvision_error,
+            "Install the torchvision that goes with this torch.",
+        )
 
 
 def _processors(survey: Survey) -> Iterator[Advice]:

@@ -144,7 +144,7 @@ def _may_be_image(entry: os.DirEntry[str]) -> bool:
 
     A dangling link stays in the list: it is an image that is missing, and must be named.
     """
-    return entry.is_file() or entry.is_symlink()
+    return entry.is_symlink() or entry.is_file()
 
 
 def _images_below(folder: Path) -> tuple[list[str], list[str]]:

@@ -100,13 +100,25 @@ def _call(function: Callable[[], object], name: str) -> nn.Module:
             f"--model {name} returns an object of type {type(model).__name__}",
             "The function must return a torch.nn.Module.",
         )
+    if any(_is_compiled(module) for module in model.modules()):
+        raise RequestRefused(
+            f"--model {name} returns a module that is compiled already",
+            "Return it as it was, and add --compile: the time that it takes is then kept apart.",
+        )
     return model
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    """True for what torch.compile or Module.compile has made; torch.export has no such trace."""
+    by_function = type(module).__module__.startswith("torch._dynamo")
+    return by_function or getattr(module, "_compiled_call_impl", None) is not None
 
 
 def _from_torchvision(name: str, num_classes: int) -> nn.Module:
     try:
         import torchvision
-    except ImportError as error:
+    # RuntimeError too: of a torchvision that was built for another torch.
+    except Exception as error:
         raise TorchUnavailable(
             f"--model {name} needs torchvision, which cannot be imported: {error}",
             f"Install the torchvision of your torch, or use --model {BUILTIN_MODELS[0]}.",
@@ -127,8 +139,9 @@ def _unknown(name: str) -> RequestRefused:
 
     for kind in ("detection", "segmentation", "video", "quantization", "optical_flow"):
         if name in models.list_models(module=getattr(models, kind)):
+            task = kind.replace("_", " ")
             return RequestRefused(
-                f"--model {name} is a {kind} model, and mgpubench trains image classification",
+                f"--model {name} is a model for {task}, and mgpubench trains image classification",
                 "Use a classification model, such as resnet50.",
             )
     if "." in name:

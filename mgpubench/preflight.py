@@ -78,7 +78,7 @@ def _make_on_meta(config: RunConfig) -> nn.Module:
 
 def _make_for_real(config: RunConfig) -> nn.Module:
     try:
-        return make_module(config.model, config.num_classes)
+        model = make_module(config.model, config.num_classes)
     except BenchError:  # ours already: no such model, no torchvision
         raise
     # A function of the user's own may raise anything, SystemExit included.
@@ -88,6 +88,12 @@ def _make_for_real(config: RunConfig) -> nn.Module:
             "The function is called without arguments; --verbose shows its traceback.",
             "".join(traceback.format_exception(error)),
         ) from error
+    if any(parameter.is_meta for parameter in model.parameters()):
+        raise RequestRefused(
+            f"--model {config.model} gives the same module at every call",
+            "Let the function make a new one each time.",
+        )
+    return model
 
 
 def _try_input(model: nn.Module, config: RunConfig) -> int:

@@ -120,7 +120,9 @@ class Request:
             if text == "":
                 raise RequestRefused(f"{option} is empty", "Is a variable of the shell unset?")
         if self.bucket_cap_mb is not None and not 0 < self.bucket_cap_mb <= MAX_NUMBER:
-            raise RequestRefused(f"--bucket-cap-mb is {self.bucket_cap_mb:g}, and must be above 0")
+            raise RequestRefused(
+                f"--bucket-cap-mb is {self.bucket_cap_mb:g}, and must be a number above 0"
+            )
         self._check_model()
         self._check_gpus()
         self._check_device()

@@ -46,6 +46,8 @@ BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
 
 _UNKNOWN = re.compile(r"\[|N/A|Not Supported|Unknown", re.IGNORECASE)
 
+_GPU_UUID = re.compile(r"^(?:GPU|MIG)-[\w/-]+$", re.MULTILINE)
+
 CPUS = Path("/sys/devices/system/cpu")
 NODES = Path("/sys/devices/system/node")
 
@@ -122,6 +124,8 @@ class Survey:
     build: TorchBuild | None
     torch_error: str
     """Why there is no more; empty where torch can be imported."""
+    torchvision_error: str
+    """Why images cannot be read, nor torchvision's models used; empty where they can."""
     environment: dict[str, str]
 
 
@@ -169,7 +173,9 @@ def describe_system() -> System:
         gpu_state=_gpu_state(),
         gpu_topology=_topology(),
         gpu_processes=tuple(
-            host.ask_nvidia_smi("--query-compute-apps=gpu_uuid", "--format=csv,noheader").split()
+            _GPU_UUID.findall(
+                host.ask_nvidia_smi("--query-compute-apps=gpu_uuid", "--format=csv,noheader")
+            )
         ),
     )
 
@@ -187,7 +193,10 @@ def _gpu_state() -> tuple[dict[str, str], ...]:
 
 def parse_gpu_state(answer: str, names: Sequence[str]) -> tuple[dict[str, str], ...]:
     """The lines of nvidia-smi's CSV; `[N/A]`, `Not Supported` and the like are left out."""
-    lines = csv.reader(io.StringIO(answer), skipinitialspace=True)
+    try:
+        lines = list(csv.reader(io.StringIO(answer), skipinitialspace=True))
+    except csv.Error:
+        return ()
     return tuple(
         {name: value for name, value in zip(names, line, strict=True) if not _UNKNOWN.match(value)}
         for line in lines

@@ -94,7 +94,7 @@ def all_logits(output: object) -> tuple[Tensor, ...]:
 
 
 def build_model(config: RunConfig) -> TrainableModel:
-    """The model of a run with random weights, in the memory format of the run.
+    """The model of a run with random weights, in the run's memory format and in training mode.
 
     With `compiled`, the model inside is handed to torch.compile, which compiles at the first call.
 
@@ -106,4 +106,4 @@ def build_model(config: RunConfig) -> TrainableModel:
     if config.compiled:
         # The model alone: what is around it must stay as it is in the runs that are not compiled.
         trainable.model.compile()
-    return trainable
+    return trainable.train()  # a function of the user's own may have left it in eval()

@@ -18,6 +18,30 @@ from mgpubench.train import TrainStep
 from mgpubench.trainable import build_model
 
 
+class Tied(torch.nn.Module):
+    """Two layers that share one weight, and a buffer under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = torch.nn.AdaptiveAvgPool2d(2)
+        self.first, self.second = torch.nn.Linear(12, 12), torch.nn.Linear(12, 12)
+        self.second.weight = self.first.weight
+        self.head = torch.nn.Linear(12, 10)
+        self.register_buffer("scale", torch.full((1,), 2.0))
+        self.register_buffer("same_scale", self.scale)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits."""
+        hidden = self.second(self.first(self.pool(images).flatten(1)) * self.scale)
+        logits: Tensor = self.head(hidden * self.same_scale)
+        return logits
+
+
+def tied() -> torch.nn.Module:
+    """For `--model tests.gradients:tied`."""
+    return Tied()
+
+
 def global_batch(config: RunConfig) -> tuple[Tensor, Tensor]:
     """The same images and labels, however many devices share them."""
     generator = torch.Generator().manual_seed(7)

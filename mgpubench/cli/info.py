@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from mgpubench import host
 from mgpubench.cli.options import verbose_option
 
 
@@ -22,6 +23,7 @@ def info(output_format: str) -> None:
 
     Works without a GPU, a driver or torch. The GPUs are asked in a process that ends.
     """
+    host.check_current_folder()
     from mgpubench.doctor import examine
     from mgpubench.info import to_json, to_text
     from mgpubench.launch.signals import StopSignal

@@ -59,6 +59,10 @@ _HINTS = (
         "Mend it or take it away, or let others stand in for such images: --skip-bad-images.",
     ),
     (
+        re.compile(r"none of the \d+ images of the folder can be read"),
+        "Look at one of them: are they images at all?",
+    ),
+    (
         re.compile("Unable to find address for: lo"),
         "The loopback interface is down, and the ranks meet there: ip link set lo up.",
     ),

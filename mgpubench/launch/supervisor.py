@@ -170,23 +170,25 @@ class Supervisor:
 
     def _start(self, task: Task) -> ForkServerProcess:
         process = self._context.Process(target=work, args=(task,), name=f"rank-{task.rank}")
-        try:
-            # The first start waits until the fork server has loaded torch.
-            start_fork_server()
-            with start_limit(SHORT_TASK_TIMEOUT_S) as is_over, self._stop.raising():
-                process.start()
-        except (OSError, EOFError) as error:
-            if is_over.is_set():
+        with start_limit(SHORT_TASK_TIMEOUT_S) as is_over:
+            try:
+                # The first start waits until the fork server has loaded torch.
+                start_fork_server()
+                with self._stop.raising():
+                    process.start()
+            except (OSError, EOFError) as error:
+                if is_over.is_set():
+                    raise RunFailed(
+                        f"torch was not loaded within {SHORT_TASK_TIMEOUT_S:.0f} s",
+                        "Is it on a slow or hanging disk? "
+                        "Try: python -c 'import torch, torchvision'",
+                    ) from error
+                check_space(self.scratch)
                 raise RunFailed(
-                    f"torch was not loaded within {SHORT_TASK_TIMEOUT_S:.0f} s",
-                    "Is it on a slow or hanging disk? Try: python -c 'import torch, torchvision'",
+                    f"a worker process cannot be started: {error or type(error).__name__}",
+                    "Check the limits on processes and open files (ulimit -a), and that TMPDIR "
+                    f"({tempfile.gettempdir()}) is a short path with space left.",
                 ) from error
-            check_space(self.scratch)
-            raise RunFailed(
-                f"a worker process cannot be started: {error or type(error).__name__}",
-                "Check the limits on processes and open files (ulimit -a), and that TMPDIR "
-                f"({tempfile.gettempdir()}) is a short path with space left.",
-            ) from error
         return process
 
     def _await_end(

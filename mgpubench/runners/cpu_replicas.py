@@ -9,6 +9,7 @@ one thing, their backward passes run side by side, and here in one thread).
 from __future__ import annotations
 
 import copy
+import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from mgpubench.errors import RunFailed
+from mgpubench.format import told
 from mgpubench.share import Share
 
 Lent = tuple[nn.Module, dict[str, Tensor]]
@@ -30,6 +33,28 @@ def wrap_on_cpu(module: nn.Module, share: Share) -> nn.Module:
     return CpuReplicas(module, len(share.devices))
 
 
+def _make_shell(module: nn.Module) -> nn.Module:
+    """One for each thread, since functional_call swaps a module's tensors in place.
+
+    On the meta device: all that a shell needs is lent to it in every step.
+
+    Raises:
+        RunFailed: if the module cannot be copied, or its tensors cannot be swapped.
+    """
+    try:
+        if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
+            raise TypeError("it is a ScriptModule")
+        return copy.deepcopy(module).to("meta")
+    # Whatever somebody's model has in it.
+    except Exception as error:
+        raise RunFailed(
+            f"dp on a CPU cannot copy this model: {type(error).__name__}: {told(error)}",
+            "There dp runs replicas of our own, and on GPUs torch's; here leave it out: "
+            "--mode single,ddp",
+            "".join(traceback.format_exception(error)),
+        ) from error
+
+
 class CpuReplicas(nn.DataParallel[nn.Module]):
     """A module run as several replicas, each on a part of the batch.
 
@@ -38,9 +63,7 @@ class CpuReplicas(nn.DataParallel[nn.Module]):
 
     def __init__(self, module: nn.Module, num_replicas: int) -> None:
         super().__init__(module)
-        # A shell for each thread, since functional_call swaps a module's tensors in place. They
-        # live on the meta device: all that they need is lent to them in every step.
-        self._shells = [copy.deepcopy(module).to("meta") for _ in range(num_replicas)]
+        self._shells = [_make_shell(module) for _ in range(num_replicas)]
         threads_each = max(1, torch.get_num_threads() // num_replicas)
         self._threads = ThreadPoolExecutor(
             num_replicas, initializer=torch.set_num_threads, initargs=(threads_each,)
@@ -66,10 +89,15 @@ class CpuReplicas(nn.DataParallel[nn.Module]):
         return [self._lend(module, number) for number in range(len(self._shells))]
 
     def _lend(self, module: nn.Module, number: int) -> Lent:
-        tensors = {name: parameter.clone() for name, parameter in module.named_parameters()}
-        for name, buffer in module.named_buffers():
-            tensors[name] = buffer.clone() if number else buffer
-        return self._shells[number], tensors
+        # One clone of each, also where a module has a tensor under several names.
+        clones = {id(parameter): parameter.clone() for parameter in module.parameters()}
+        for buffer in module.buffers():
+            clones[id(buffer)] = buffer.clone() if number else buffer
+        names = (
+            *module.named_parameters(remove_duplicate=False),
+            *module.named_buffers(remove_duplicate=False),
+        )
+        return self._shells[number], {name: clones[id(tensor)] for name, tensor in names}
 
     def parallel_apply(self, replicas: Any, inputs: Any, kwargs: Any) -> list[Any]:
         """Run every replica on its part, each in its own thread."""

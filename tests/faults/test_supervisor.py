@@ -16,7 +16,7 @@ import mgpubench.launch.supervisor as supervisor_module
 from mgpubench.config import RunConfig
 from mgpubench.errors import BenchError, RunFailed
 from mgpubench.launch.supervisor import Supervisor
-from tests.processes import all_processes, wait_until
+from tests.processes import all_processes, mgpubench, wait_until
 
 pytestmark = pytest.mark.faults
 
@@ -152,6 +152,27 @@ def test_a_start_that_hangs_ends_in_words(
         supervisor.call("os:getpid")
     monkeypatch.undo()
     assert supervisor.call("os:getpid") != os.getpid()
+
+
+@pytest.mark.parametrize("command", ["run --smoke --steps 1", "info"])
+def test_a_folder_for_temporary_files_with_a_long_name_is_told(
+    tmp_path: Path, command: str
+) -> None:
+    """The fork server's socket lies there, and a socket may have 107 characters."""
+    folder = tmp_path / ("a" * 80)
+    folder.mkdir()
+    ended = mgpubench(*command.split(), cwd=tmp_path, env={"TMPDIR": str(folder)})
+    text = ended.err + ended.out
+    assert "a worker process cannot be started: AF_UNIX path too long" in text
+    assert "Traceback" not in text
+
+
+def test_info_in_a_folder_that_is_gone_says_so(tmp_path: Path) -> None:
+    ended = mgpubench(
+        "info", cwd=tmp_path, prefix=("sh", "-c", 'mkdir x; cd x; rmdir ../x; exec "$@"', "sh")
+    )
+    assert ended.wait() == 2
+    assert "the current folder does not exist any more" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from mgpubench.config import RunConfig
+from mgpubench.errors import RunFailed
 from mgpubench.launch.supervisor import Supervisor
+from mgpubench.runners.cpu_replicas import wrap_on_cpu
+from mgpubench.share import make_share
+from tests import gradients
 from tests.conftest import make_cpu_config
 
 Make = Callable[..., RunConfig]
@@ -60,6 +67,45 @@ def test_each_replica_sees_its_part_of_the_global_batch(steps: Steps) -> None:
     assert steps["single"][0]["seen"] == [16]
     assert steps["dp"][0]["seen"] == [8, 8]
     assert [rank["seen"] for rank in steps["ddp"]] == [[8], [8]]
+
+
+def test_tensors_that_a_model_has_twice_are_one_in_every_replica(supervisor: Supervisor) -> None:
+    def gradients(**changes: Any) -> dict[str, list[float]]:
+        config = make_cpu_config(model="tests.gradients:tied", **changes)
+        (rank,) = supervisor.launch(
+            config, Path("none"), lambda n: None, "tests.gradients:one_step"
+        )
+        found: dict[str, list[float]] = rank["gradients"]  # type: ignore[index]
+        return found
+
+    expected = gradients(batch_per_device=16)
+    found = gradients(mode="dp", num_devices=2, batch_per_device=8)
+    assert "model.first.weight" in found
+    assert found.keys() == expected.keys()
+    for name, gradient in found.items():
+        assert relative_difference(gradient, expected[name]) < 1e-5, name
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("scripted", "dp on a CPU cannot copy this model: TypeError: it is a ScriptModule"),
+        ("locked", "dp on a CPU cannot copy this model: TypeError: cannot pickle '_thread.lock'"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
+def test_a_model_that_our_replicas_cannot_copy_is_told_with_the_way_out(
+    function: str, words: str
+) -> None:
+    model = gradients.tied()
+    if function == "scripted":
+        model = torch.jit.script(model)
+    else:
+        model.lock = threading.Lock()
+    share = make_share(make_cpu_config(mode="dp", num_devices=2), 0)
+    with pytest.raises(RunFailed, match=re.escape(words)) as caught:
+        wrap_on_cpu(model, share)
+    assert "--mode single,ddp" in caught.value.hint
 
 
 def relative_difference(values: list[float], expected: list[float]) -> float:

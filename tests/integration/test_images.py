@@ -12,7 +12,7 @@ from torch import Tensor
 from torchvision import transforms
 
 from mgpubench.data import FolderDataset
-from mgpubench.images import UnreadableImage
+from mgpubench.images import UnreadableImage, jpeg_pixels
 from mgpubench.records import Remark
 
 
@@ -196,3 +196,60 @@ def test_a_fault_of_ours_is_no_bad_image(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("mgpubench.images.resize_and_crop", out_of_memory)
     with pytest.raises(RuntimeError, match="cannot allocate memory"):
         FolderDataset([(str(path), 0)], 32, skip_bad=True)[0]
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
+def test_a_png_with_a_flipped_bit_is_named_and_kills_nobody(tmp_path: Path, mode: str) -> None:
+    """torchvision's own decoder crashes (SIGSEGV) at its wrong checksum."""
+    path = tmp_path / "damaged.png"
+    picture(mode).save(path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UnreadableImage, match=r"cannot read image .*damaged\.png: "):
+        FolderDataset([(str(path), 0)], 32)[0]
+
+
+@pytest.mark.parametrize("name", ["part.gif", "part.jpg"])
+def test_a_gif_that_does_not_fill_its_canvas_is_as_pillow_has_it(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    picture("P", 60, 40).save(path, format="GIF")
+    content = bytearray(path.read_bytes())
+    content[6:10] = (100).to_bytes(2, "little") + (80).to_bytes(2, "little")  # the canvas
+    path.write_bytes(content)
+    assert float((ours(path, 64) - tutorial(path, 64)).abs().max()) <= 1.001
+
+
+def test_a_small_jpeg_that_claims_to_be_huge_is_refused(tmp_path: Path) -> None:
+    """C72: its decoder would fill what is missing with grey: 13 GB of it."""
+    path = tmp_path / "claims.jpg"
+    picture("RGB").save(path)
+    content = bytearray(path.read_bytes())
+    place = content.index(b"\xff\xc0") + 5
+    content[place : place + 4] = (65_500).to_bytes(2) * 2
+    path.write_bytes(content)
+    with pytest.raises(UnreadableImage, match=r"claims\.jpg: .*4290250000 pixels"):
+        FolderDataset([(str(path), 0)], 32)[0]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"progressive": True}, {"exif": b"Exif\0\0" + bytes(5000)}]
+)
+def test_the_size_of_a_jpeg_is_in_its_header(tmp_path: Path, options: dict[str, object]) -> None:
+    path = tmp_path / "a.jpg"
+    picture("RGB", 300, 200).save(path, **options)
+    assert jpeg_pixels(path.read_bytes()) == 300 * 200
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff\xd8",
+        b"\xff\xd8\xff\xe0",
+        b"\xff\xd8no marker",
+        b"\xff\xd8" + b"\xff\xe0\0\x04ab" * 9,
+    ],
+)
+def test_a_jpeg_without_a_header_has_no_known_size(content: bytes) -> None:
+    assert jpeg_pixels(content) is None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -56,11 +58,11 @@ def test_an_unknown_model_is_refused_with_those_that_are_near() -> None:
         ("fcn_resnet50", "segmentation"),
         ("r3d_18", "video"),
         ("quantized_resnet18", "quantization"),
-        ("raft_small", "optical_flow"),
+        ("raft_small", "optical flow"),
     ],
 )
 def test_models_of_other_tasks_are_refused_by_name(name: str, kind: str) -> None:
-    with pytest.raises(RequestRefused, match=f"--model {name} is a {kind} model"):
+    with pytest.raises(RequestRefused, match=f"--model {name} is a model for {kind}, and"):
         inspect(name)
 
 
@@ -199,6 +201,36 @@ def test_what_data_parallel_gathers_has_a_batch_dimension(name: str) -> None:
     model = build_model(make_cpu_config(model=name, num_classes=10))
     outputs = model(torch.zeros(2, 3, 96, 96, dtype=torch.uint8))
     assert all(output.dim() == 2 and len(output) == 2 for output in outputs)
+
+
+TRY_BOTH = """
+from mgpubench.data import check_decoder
+from mgpubench.errors import TorchUnavailable
+from mgpubench.models import make_module
+
+for work in (check_decoder, lambda: make_module("resnet18", 10)):
+    try:
+        work()
+    except TorchUnavailable as error:
+        print(error)
+"""
+
+
+def test_a_torchvision_of_another_torch_is_said_as_such(tmp_path: Path) -> None:
+    """It fails with a RuntimeError, and not with an ImportError."""
+    words = "operator torchvision::nms does not exist"
+    (tmp_path / "torchvision.py").write_text(f"raise RuntimeError({words!r})\n")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    answer = subprocess.run(
+        [sys.executable, "-c", TRY_BOTH],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    images, model = answer.stdout.splitlines()
+    assert images == f"a folder of images needs torchvision and Pillow: {words}"
+    assert model == f"--model resnet18 needs torchvision, which cannot be imported: {words}"
 
 
 def test_a_missing_torchvision_is_said_as_such(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import pytest
 from mgpubench.errors import RequestRefused
 from mgpubench.preflight import inspect_model
 from mgpubench.records import ModelFacts
+from mgpubench.trainable import build_model
 from tests.conftest import make_cpu_config
 
 NETS = """
@@ -129,6 +130,32 @@ def no_model():
     return 7
 
 
+def compiled():
+    return torch.compile(plain())
+
+
+def compiled_in_part():
+    model = nn.Sequential(plain(), nn.Linear(7, 7))
+    model[1].compile()
+    return model
+
+
+ONLY_ONE = []
+
+
+def remembered():
+    ONLY_ONE.append(LooksAtNumbers.__new__(LooksAtNumbers))
+    if len(ONLY_ONE) == 1:
+        nn.Module.__init__(ONLY_ONE[0])
+        ONLY_ONE[0].scale = 1.0
+        ONLY_ONE[0].head = plain()
+    return ONLY_ONE[0]
+
+
+def in_eval():
+    return nn.Sequential(plain(), nn.Dropout(), nn.BatchNorm1d(7)).eval()
+
+
 def needs_arguments(width):
     return plain()
 
@@ -180,6 +207,9 @@ def test_a_model_of_the_users_own_decides_its_number_of_classes(function: str) -
         ("raises", "cannot be made: KeyError: 'weights'"),
         ("exits", "cannot be made: SystemExit: 3"),
         ("no_model", "returns an object of type int"),
+        ("compiled", "returns a module that is compiled already"),
+        ("compiled_in_part", "returns a module that is compiled already"),
+        ("remembered", "gives the same module at every call"),
         ("needs_arguments", "missing 1 required positional argument: 'width'"),
         ("a_number", "a_number is no function, but of type int"),
         ("plane", "zoo.nets has no function plane"),
@@ -190,6 +220,11 @@ def test_what_is_no_classification_model_is_refused(function: str, words: str) -
         inspect(function)
     assert caught.value.message.startswith(f"--model zoo.nets:{function}")
     assert words in caught.value.message
+
+
+def test_a_model_is_trained_in_training_mode() -> None:
+    model = build_model(make_cpu_config(model="zoo.nets:in_eval"))
+    assert all(module.training for module in model.modules())
 
 
 def test_a_near_name_is_offered() -> None:

@@ -72,7 +72,8 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
         "--bucket-cap-mb, --backend: for ddp, which --mode single,dp does not run",
         "",
     ),
-    ({"bucket_cap_mb": 0.0}, "--bucket-cap-mb is 0, and must be above 0", ""),
+    ({"bucket_cap_mb": 0.0}, "--bucket-cap-mb is 0, and must be a number above 0", ""),
+    ({"bucket_cap_mb": float("inf")}, "--bucket-cap-mb is inf, and must be a number above 0", ""),
     (
         {"device": "cpu", "backend": "nccl"},
         "--backend nccl needs NVIDIA GPUs",

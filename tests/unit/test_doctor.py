@@ -68,7 +68,14 @@ STATE = {
 @pytest.fixture
 def survey(machine: MakeMachine) -> Survey:
     """Two equal GPUs, and nothing to complain of."""
-    return Survey(system=SYSTEM, machine=machine(2), build=BUILD, torch_error="", environment={})
+    return Survey(
+        system=SYSTEM,
+        machine=machine(2),
+        build=BUILD,
+        torch_error="",
+        torchvision_error="",
+        environment={},
+    )
 
 
 def with_system(survey: Survey, **changes: Any) -> Survey:
@@ -236,6 +243,11 @@ def test_a_torch_that_cannot_be_imported_is_the_first_advice(survey: Survey) -> 
         "torch cannot be imported: no module",
         "Install torch and its torchvision; `python -c 'import torch'` must work.",
     )
+
+
+def test_a_torchvision_that_does_not_work_is_told(survey: Survey) -> None:
+    advice = the_only(replace(survey, torchvision_error="no operator torchvision::nms"))
+    assert (advice.code, advice.message) == ("no-torchvision", "no operator torchvision::nms")
 
 
 def test_equal_things_of_several_gpus_are_one_piece_of_advice(survey: Survey) -> None:

@@ -159,6 +159,12 @@ def test_a_class_may_be_a_link_and_is_counted_once(tree: Tree, tmp_path: Path) -
     assert list_images(root).warnings == ()
 
 
+def test_a_link_to_itself_is_listed_like_a_dangling_one(tree: Tree) -> None:
+    root = tree("m/a.jpg")
+    (root / "m" / "self.jpg").symlink_to("self.jpg")
+    assert [path for path, _ in samples(root)] == ["m/a.jpg", "m/self.jpg"]
+
+
 def test_a_dangling_link_is_listed_like_the_bad_image_it_is(tree: Tree) -> None:
     root = tree("m/a.jpg")
     (root / "m" / "dangling.jpg").symlink_to("nowhere.jpg")

@@ -66,7 +66,11 @@ def ask_anew() -> Iterator[None]:
 
 @pytest.mark.usefixtures("ask_anew")
 @pytest.mark.parametrize(
-    "script", ["exit 9", "sleep 9", "printf '\\377\\376'", "echo No devices were found"]
+    "script",
+    [
+        *("exit 9", "sleep 9", "printf '\\377\\376'", "echo No devices were found"),
+        "head -c 200000 /dev/zero | tr '\\0' x",  # more than a field of CSV may have
+    ],
 )
 def test_an_nvidia_smi_that_fails_hangs_or_talks_nonsense_is_no_matter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
@@ -78,7 +82,9 @@ def test_an_nvidia_smi_that_fails_hangs_or_talks_nonsense_is_no_matter(
     monkeypatch.setattr(host, "ANSWER_S", 0.3)
     began_s = time.monotonic()
     assert host.driver_version(is_usable=False) == ""
-    assert describe_system().gpu_state == ()
+    system = describe_system()
+    assert system.gpu_state == ()
+    assert system.gpu_processes == ()
     assert time.monotonic() - began_s < 5
 
 
