@@ -7,57 +7,26 @@ have rounds in common, so that drift between the rounds falls on both alike.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import log
-from typing import Any
 
 from mgpubench import stats
-from mgpubench.config import MODES, Mode
+from mgpubench.config import Mode
 from mgpubench.metrics import scaling_efficiency
-from mgpubench.records import RunRecord, Status
+from mgpubench.pools import (
+    GROUP_KEY,
+    MIXED_IN_TABLE,
+    UNEQUAL_LOADERS,
+    Group,
+    Pool,
+    group_of,
+    mixed,
+    pool_runs,
+)
+from mgpubench.records import RunRecord
 from mgpubench.stats import Comparison, Interval, Verdict
-
-UNJUDGED = ("passthrough", "oversubscribed")
-"""Effective modes that are no speed of the technique: shown, and never given a verdict."""
-
-MIXED = {"mixed-threads": "threads_per_rank", "mixed-models": "model_digest"}
-"""Findings about runs that are pooled and had different values in a column."""
-
-_DEVICE_COUNT = re.compile(r"(^|[+;,]\s*)\d+x ")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Group:
-    """What runs must have in common to be equal work."""
-
-    machine: str
-    device_models: str
-    """`device_names` without the counts."""
-    device_type: str
-    model: str
-    num_parameters: int | None
-    data: str
-    image_size: int | None
-    precision: str
-    channels_last: bool | None
-    compiled: bool | None
-    workers_per_device: int | None
-    scaling: str
-    batch_per_device: int | None
-    """None in strong scaling, where it depends on the number of devices."""
-    global_batch: int | None
-    """None in weak scaling, for the same reason."""
-    warmup_steps: int | None
-    steps: int | None
-    torch_version: str
-    cuda_version: str
-    driver_version: str
-
-
-GROUP_KEY = tuple(field.name for field in fields(Group))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,65 +81,9 @@ def compare(records: Sequence[RunRecord], baseline: Mode | None, margin: float) 
         groups[group_of(record)].append(record)
     rows = []
     for group in sorted(groups, key=_group_order):
-        table = _Table(group, _pool(groups[group]), margin)
+        table = _Table(group, pool_runs(groups[group]), margin)
         rows += [table.row(pool, baseline) for pool in table.pools]
     return rows
-
-
-def group_of(record: RunRecord) -> Group:
-    """The work that a run did, so far as it must be equal in a fair comparison."""
-    # Where the deciding batch is unknown, the other one tells the work apart.
-    weak = record.scaling == "weak" and record.batch_per_device is not None
-    strong = record.scaling == "strong" and record.global_batch is not None
-    derived: dict[str, Any] = {
-        "device_models": _DEVICE_COUNT.sub(r"\1", record.device_names),
-        "batch_per_device": None if strong else record.batch_per_device,
-        "global_batch": None if weak else record.global_batch,
-    }
-    plain = {name: getattr(record, name) for name in GROUP_KEY if name not in derived}
-    return Group(**plain, **derived)
-
-
-@dataclass(frozen=True, slots=True)
-class _Pool:
-    """The runs of one row."""
-
-    mode: str
-    effective_mode: str
-    num_devices: int
-    options: str
-    runs: list[RunRecord]
-
-    @property
-    def throughputs(self) -> list[float]:
-        """Samples/s of the runs that succeeded."""
-        return [_throughput(run) for run in self.runs if run.is_ok]
-
-    @property
-    def by_round(self) -> dict[tuple[str, int], float]:
-        """Samples/s in each round; the rounds of different sessions are different rounds."""
-        rounds: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
-        for run in self.runs:
-            if run.is_ok and run.session_id and run.round is not None:
-                rounds[run.session_id, run.round].append(_throughput(run))
-        # Two runs in one round are one observation of it.
-        return {key: stats.geometric_mean(values) for key, values in rounds.items()}
-
-    def count(self, status: Status) -> int:
-        """The runs that ended like this."""
-        return sum(run.status == status for run in self.runs)
-
-    @property
-    def findings(self) -> tuple[str, ...]:
-        """The codes of all runs, and of what they do not have in common and should."""
-        ok = [run for run in self.runs if run.is_ok]
-        values = {code: {getattr(run, column) for run in ok} for code, column in MIXED.items()}
-        mixed = {code for code, found in values.items() if len(found - {None, ""}) > 1}
-        return tuple(sorted(mixed.union(*(run.finding_codes for run in self.runs))))
-
-    @property
-    def is_judged(self) -> bool:
-        return self.effective_mode not in UNJUDGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +91,10 @@ class _Table:
     """The pools of one group, which may be compared with each other."""
 
     group: Group
-    pools: list[_Pool]
+    pools: list[Pool]
     margin: float
 
-    def row(self, pool: _Pool, baseline: Mode | None) -> Row:
+    def row(self, pool: Pool, baseline: Mode | None) -> Row:
         throughputs = pool.throughputs
         logs = [log(throughput) for throughput in throughputs]
         speedup, speedup_ci = self._speedup(pool)
@@ -199,12 +112,21 @@ class _Table:
             speedup=speedup,
             speedup_ci=speedup_ci,
             scaling_efficiency=self._efficiency(pool, speedup),
-            findings=pool.findings,
+            findings=tuple(sorted({*pool.findings, *self._doubts(pool)})),
             versus_baseline=self._versus_baseline(pool, baseline or self._default_baseline()),
             versus_dp=self._versus_dp(pool),
         )
 
-    def _speedup(self, pool: _Pool) -> tuple[float | None, Interval | None]:
+    def _doubts(self, pool: Pool) -> Iterator[str]:
+        """Findings about what a row has not in common with those that it is compared with."""
+        yield from mixed(self.pools, MIXED_IN_TABLE)
+        single = self._partner(pool, "single")
+        if single is not None and self.group.scaling == "strong":
+            counts = [side.known("loader_workers") for side in (pool, single)]
+            if all(counts) and counts[0] != counts[1]:
+                yield UNEQUAL_LOADERS
+
+    def _speedup(self, pool: Pool) -> tuple[float | None, Interval | None]:
         single = self._partner(pool, "single")
         if single is None or not pool.throughputs:
             return None, None
@@ -213,7 +135,7 @@ class _Table:
         comparison = _compare_pools(pool, single, self.margin)
         return comparison.ratio, comparison.interval
 
-    def _efficiency(self, pool: _Pool, speedup: float | None) -> float | None:
+    def _efficiency(self, pool: Pool, speedup: float | None) -> float | None:
         """Not where the devices share cores, or share one GPU: nothing could scale there."""
         shared = self.group.device_type == "cpu" or pool.effective_mode == "oversubscribed"
         return None if speedup is None or shared else scaling_efficiency(speedup, pool.num_devices)
@@ -222,7 +144,7 @@ class _Table:
         modes = [pool.mode for pool in self.pools if pool.throughputs]
         return next((mode for mode in ("single", "dp") if mode in modes), None)
 
-    def _versus_baseline(self, pool: _Pool, baseline: Mode | None) -> Versus | None:
+    def _versus_baseline(self, pool: Pool, baseline: Mode | None) -> Versus | None:
         if pool.mode == baseline:
             return None
         partner = self._partner(pool, baseline)
@@ -230,11 +152,11 @@ class _Table:
             return Versus(baseline=baseline, margin=self.margin)
         return self._versus(pool, partner, baseline)
 
-    def _versus_dp(self, pool: _Pool) -> Versus | None:
+    def _versus_dp(self, pool: Pool) -> Versus | None:
         partner = self._partner(pool, "dp") if pool.mode == "ddp" else None
         return None if partner is None else self._versus(pool, partner, "dp")
 
-    def _versus(self, pool: _Pool, partner: _Pool, baseline: Mode | None) -> Versus:
+    def _versus(self, pool: Pool, partner: Pool, baseline: Mode | None) -> Versus:
         if not pool.throughputs:
             return Versus(baseline=baseline, margin=self.margin)
         comparison = _compare_pools(pool, partner, self.margin)
@@ -250,7 +172,7 @@ class _Table:
             rounds_needed=comparison.rounds_needed if judged else None,
         )
 
-    def _partner(self, pool: _Pool, mode: Mode | None) -> _Pool | None:
+    def _partner(self, pool: Pool, mode: Mode | None) -> Pool | None:
         """The pool of a mode to divide by: same devices (single has its own), same options."""
         candidates = [
             other
@@ -266,33 +188,14 @@ class _Table:
         return by_options.get(pool.options, by_options.get(""))
 
 
-def _pool(runs: Sequence[RunRecord]) -> list[_Pool]:
-    pools: defaultdict[tuple[str, str, int, str], list[RunRecord]] = defaultdict(list)
-    for run in runs:
-        pools[run.mode, run.effective_mode, run.num_devices, run.options].append(run)
-    return sorted((_Pool(*key, members) for key, members in pools.items()), key=_pool_order)
-
-
-def _pool_order(pool: _Pool) -> tuple[int, str, int, str, str]:
-    places: dict[str, int] = {mode: place for place, mode in enumerate(MODES)}
-    place = places.get(pool.mode, len(places))
-    return place, pool.mode, pool.num_devices, pool.options, pool.effective_mode
-
-
 def _group_order(group: Group) -> list[tuple[bool, object]]:
     values = [getattr(group, name) for name in GROUP_KEY]
     return [(value is None, value) for value in values]
 
 
-def _compare_pools(changed: _Pool, baseline: _Pool, margin: float) -> Comparison:
+def _compare_pools(changed: Pool, baseline: Pool, margin: float) -> Comparison:
     ours, theirs = changed.by_round, baseline.by_round
     pairs = [(ours[key], theirs[key]) for key in ours if key in theirs]
     if pairs:
         return stats.compare_paired(pairs, margin)
     return stats.compare_unpaired(changed.throughputs, baseline.throughputs, margin)
-
-
-def _throughput(run: RunRecord) -> float:
-    if run.throughput_samples_per_s is None:
-        raise ValueError(f"run {run.run_id!r} is ok and has no throughput")
-    return run.throughput_samples_per_s

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from mgpubench.compare import GROUP_KEY, Row
+from mgpubench.compare import Row
+from mgpubench.pools import GROUP_KEY
 from mgpubench.results import write_rows
 
 Place = tuple[str | int, ...]

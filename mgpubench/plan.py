@@ -18,6 +18,7 @@ from mgpubench.config import (
 )
 from mgpubench.devices import check_options, choose_device, has_tf32, why_no_gpu
 from mgpubench.errors import RequestRefused
+from mgpubench.format import format_count
 from mgpubench.order import draw_order
 from mgpubench.request import SMOKE, STANDARD, Preset, Request, check_divisible
 
@@ -186,8 +187,10 @@ def _many_workers(configurations: Sequence[RunConfig], machine: Machine) -> Iter
     """One warning for the plan, in place of torch's own from every rank."""
     largest = max(configurations, key=lambda config: config.total_workers)
     if largest.queue_length and largest.total_workers > machine.usable_cores:
+        # Single may have those of other devices too: see `_loader_shares`.
+        shares = largest.total_workers // largest.workers_per_device
         yield (
-            f"{largest.workers_per_device} loader workers x {largest.num_devices} devices = "
+            f"{format_count(largest.workers_per_device, 'loader worker')} x {shares} devices = "
             f"{largest.total_workers} share {machine.usable_cores} cores; fewer "
             "--workers-per-gpu may load faster"
         )

@@ -79,6 +79,7 @@ class Recorder:
         self._session = session
         self._workload = workload
         self._display = display
+        self._dataset_digest = workload.listing.fingerprint if workload.listing else ""
 
     @property
     def folder(self) -> Path:
@@ -148,6 +149,8 @@ class Recorder:
             "model_digest": workload.model.digest,
             "data": _data_name(config, workload.listing),
             "dataset_samples": workload.dataset_samples,
+            "dataset_digest": self._dataset_digest,
+            "loader_workers": config.total_workers if config.uses_folder else None,
             "global_batch": config.global_batch,
             "options": ";".join(f"{name}={value}" for name, value in config.options),
             "device_names": _device_names(config, machine),

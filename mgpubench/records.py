@@ -191,6 +191,9 @@ class RunRecord:
     recompiles: int | None = None
     model_digest: str = ""
     others_cpu_share: float | None = None
+    loader_workers: int | None = None
+    """Of all ranks together; None where nothing is loaded."""
+    dataset_digest: str = ""
 
     @property
     def is_ok(self) -> bool:

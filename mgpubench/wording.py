@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from mgpubench.checks import CPU_SMOKE
-from mgpubench.compare import GROUP_KEY, Group, Row, Versus
+from mgpubench.compare import Row, Versus
 from mgpubench.format import (
     UNKNOWN,
     format_count,
@@ -22,6 +22,7 @@ from mgpubench.format import (
     plain,
 )
 from mgpubench.metrics import throughput_per_device
+from mgpubench.pools import GROUP_KEY, Group
 from mgpubench.results import format_cell
 from mgpubench.stats import MIN_RUNS, Interval
 

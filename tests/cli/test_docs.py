@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from mgpubench import __version__, host
 from mgpubench.checks import CPU_SMOKE
 from mgpubench.cli import cli
-from mgpubench.compare import MIXED
+from mgpubench.pools import MIXED_IN_ROW, MIXED_IN_TABLE, UNEQUAL_LOADERS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -105,6 +105,12 @@ def test_no_page_or_source_names_a_path_of_a_developers_machine() -> None:
 
 def test_every_finding_is_explained_and_no_other() -> None:
     source = (ROOT / "mgpubench" / "checks.py").read_text()
-    codes = {CPU_SMOKE, *MIXED, *re.findall(r'Finding\(\s*"([a-z-]+)"', source)}
+    codes = {
+        CPU_SMOKE,
+        *MIXED_IN_ROW,
+        *MIXED_IN_TABLE,
+        UNEQUAL_LOADERS,
+        *re.findall(r'Finding\(\s*"([a-z-]+)"', source),
+    }
     page = (ROOT / "docs" / "findings.md").read_text()
     assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == codes

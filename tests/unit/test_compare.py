@@ -10,8 +10,9 @@ from dataclasses import fields
 import pytest
 from scipy import stats as scipy_stats
 
-from mgpubench.compare import GROUP_KEY, compare, group_of
+from mgpubench.compare import compare
 from mgpubench.export import to_csv, to_json
+from mgpubench.pools import GROUP_KEY, group_of
 from mgpubench.records import RunRecord
 from tests.conftest import make_run_record as run
 
@@ -227,7 +228,12 @@ def test_failed_and_interrupted_runs_are_counted_and_have_no_figures():
 
 @pytest.mark.parametrize(
     ("column", "values", "code"),
-    [("threads_per_rank", (1, 2), "mixed-threads"), ("model_digest", ("a", "b"), "mixed-models")],
+    [
+        ("threads_per_rank", (1, 2), "mixed-threads"),
+        ("loader_workers", (1, 2), "mixed-loaders"),
+        ("model_digest", ("a", "b"), "mixed-models"),
+        ("dataset_digest", ("a", "b"), "mixed-data"),
+    ],
 )
 def test_runs_that_are_pooled_and_differ_in_what_matters_are_told(column, values, code):
     alike = [run("dp", **{column: values[0]}), run("dp", **{column: values[0]})]
@@ -235,6 +241,44 @@ def test_runs_that_are_pooled_and_differ_in_what_matters_are_told(column, values
     unknown = [run("dp"), run("dp", **{column: values[0]})]
     assert by_mode(alike)["dp"].findings == by_mode(unknown)["dp"].findings == ()
     assert by_mode(unlike)["dp"].findings == (code,)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "codes"),
+    [
+        ("threads_per_rank", (2, 1), ()),  # all cores are shared among the ranks
+        ("loader_workers", (1, 2), ()),  # as many a device
+        ("model_digest", ("a", "b"), ("mixed-models",)),
+        ("dataset_digest", ("a", "b"), ("mixed-data",)),
+    ],
+)
+def test_rows_of_one_table_train_the_same_model_on_the_same_images(column, values, codes):
+    rows = by_mode([run("single", **{column: values[0]}), run("ddp", **{column: values[1]})])
+    assert rows["single"].findings == rows["ddp"].findings == codes
+
+
+@pytest.mark.parametrize(
+    ("scaling", "workers", "codes"),
+    [
+        ("strong", (4, 2), ("unequal-loaders",)),
+        ("strong", (4, 4), ()),
+        ("strong", (None, None), ()),
+        ("strong", (None, 2), ()),
+        ("weak", (1, 2), ()),
+    ],
+)
+def test_with_a_global_batch_single_is_compared_with_as_many_loader_workers(
+    scaling, workers, codes
+):
+    single, other = workers
+    rows = by_mode(
+        [
+            run("single", scaling=scaling, global_batch=128, loader_workers=single),
+            run("ddp", scaling=scaling, global_batch=128, loader_workers=other),
+        ]
+    )
+    assert rows["single"].findings == ()
+    assert rows["ddp"].findings == codes
 
 
 def test_a_failed_single_is_no_baseline():
@@ -373,5 +417,5 @@ def test_every_column_of_a_run_is_either_compared_told_or_known_not_to_matter():
         *("step_time_median_s", "step_time_p95_s", "step_time_p99_s", "step_time_max_s"),
         *("data_wait_s", "peak_memory_bytes", "seed", "device_names", "nccl_version"),
         *("python_version", "mgpubench_version", "findings", "skipped_images", "compile_s"),
-        *("recompiles", "model_digest", "others_cpu_share"),
+        *("recompiles", "model_digest", "others_cpu_share", "loader_workers", "dataset_digest"),
     }

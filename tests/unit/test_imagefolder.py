@@ -218,3 +218,25 @@ def test_a_digest_knows_the_images_wherever_the_folder_lies(tree: Tree, tmp_path
 
 def test_a_name_that_is_too_long_is_refused_and_not_raised(tmp_path: Path) -> None:
     assert "cannot be looked at: File name too long" in refusal(tmp_path / ("x" * 300)).message
+
+
+def test_other_images_of_the_same_names_have_another_fingerprint(tree: Tree) -> None:
+    root = tree("cat/1.jpg", "cat/2.jpg")
+    listing = list_images(root)
+    before = listing.fingerprint
+    assert before == list_images(root).fingerprint
+    (root / "cat" / "2.jpg").write_bytes(b"another image")
+    assert listing.fingerprint != before
+    assert listing.digest == list_images(root).digest
+    (root / "cat" / "gone.jpg").symlink_to("nowhere.jpg")
+    assert len(list_images(root).fingerprint) == 16
+
+
+def test_of_many_images_only_some_are_asked_for_their_size(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = list_images(tree(*(f"cat/{number}.jpg" for number in range(450))))
+    asked: list[str] = []
+    monkeypatch.setattr("mgpubench.imagefolder._size_bytes", asked.append)
+    assert len(listing.fingerprint) == 16
+    assert len(asked) == 150  # every third, so that they are no more than 200

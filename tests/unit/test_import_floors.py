@@ -42,6 +42,7 @@ FLOORS = {
     "mgpubench.doctor": 2,
     "mgpubench.gpu_doctor": 2,
     "mgpubench.info": 2,
+    "mgpubench.pools": 2,
     "mgpubench.compare": 2,
     "mgpubench.wording": 2,
     "mgpubench.export": 2,

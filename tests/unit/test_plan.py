@@ -478,3 +478,15 @@ def test_two_mig_slices_are_refused_since_a_process_sees_one(machine: MakeMachin
     with pytest.raises(RequestRefused, match="MIG-377e0049,MIG-cb93c6d0") as caught:
         make_plan(Request(gpus=(2,)), found)
     assert "sees only one MIG slice" in caught.value.hint
+
+
+def test_the_loader_workers_of_single_with_a_global_batch_are_told_in_full(
+    machine: MakeMachine,
+) -> None:
+    """It has those of all four devices."""
+    request = Request(
+        gpus=(1, 4), device="cpu", global_batch=8, data="photos", workers_per_gpu=1,
+        modes=("single",),
+    )  # fmt: skip
+    notices = make_plan(request, machine(0, usable_cores=2)).notices
+    assert [notice for notice in notices if "1 loader worker x 4 devices = 4 share 2" in notice]

@@ -60,6 +60,7 @@ def rows(path):
 
 def test_header_of_runs_csv_is_the_contract(session):
     added = ["skipped_images", "compile_s", "recompiles", "model_digest", "others_cpu_share"]
+    added += ["loader_workers", "dataset_digest"]
     assert rows(session.folder / "runs.csv") == [RUN_HEADER.split() + added]
 
 
