@@ -116,12 +116,16 @@ def _check_warmup(config: RunConfig) -> Iterator[Finding]:
 
 
 def _check_clocks(ranks: Sequence[RankRecord]) -> Iterator[Finding]:
-    rank = max(ranks, key=clock_disagreement)
-    worst = clock_disagreement(rank)
-    if worst > CLOCK_TOLERANCE and worst * rank.host_span_s > MIN_CLOCK_GAP_S:
+    shares = [
+        share
+        for rank in ranks
+        if (share := clock_disagreement(rank)) > CLOCK_TOLERANCE
+        and share * rank.host_span_s > MIN_CLOCK_GAP_S
+    ]
+    if shares:
         yield Finding(
             "clock-mismatch",
-            f"device events and host clock differ by {format_percent(worst)} of the time "
+            f"device events and host clock differ by {format_percent(max(shares))} of the time "
             f"(limit {format_percent(CLOCK_TOLERANCE)}); other work on the GPU?",
         )
 

@@ -6,6 +6,9 @@ from mgpubench.config import DeviceType, Machine
 from mgpubench.errors import RequestRefused
 from mgpubench.request import Request
 
+TENSOR_FLOAT_CAPABILITY = (8, 0)
+"""From this compute capability on tensor cores know TF32 and bf16."""
+
 
 def choose_device(request: Request, machine: Machine) -> DeviceType:
     """CUDA where it is usable and wanted, else the CPU where that is acceptable.
@@ -40,7 +43,7 @@ def check_options(request: Request, machine: Machine, device_type: DeviceType) -
             f"--backend nccl needs GPUs and 0 are usable: {machine.cuda_reason}",
             "Use --backend gloo, or leave it out.",
         )
-    if request.backend == "nccl" and request.oversubscribe:
+    if request.backend == "nccl" and max(request.gpus or (0,)) > machine.num_gpus > 0:
         raise RequestRefused(
             "--backend nccl refuses several ranks on one GPU, as --oversubscribe makes them",
             "Use --backend gloo, or leave one of them out.",
@@ -54,8 +57,10 @@ def check_options(request: Request, machine: Machine, device_type: DeviceType) -
 
 
 def has_tf32(machine: Machine, device_type: DeviceType) -> bool:
-    """True where every device has tensor cores for TF32, and so for bf16."""
-    return device_type == "cuda" and all(gpu.capability >= (8, 0) for gpu in machine.gpus)
+    """True where every device has tensor cores for TF32."""
+    return device_type == "cuda" and all(
+        gpu.capability >= TENSOR_FLOAT_CAPABILITY for gpu in machine.gpus
+    )
 
 
 def why_no_gpu(machine: Machine) -> str:

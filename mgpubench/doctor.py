@@ -71,7 +71,7 @@ def _torch(survey: Survey) -> Iterator[Advice]:
         yield Advice(
             "no-torchvision",
             survey.torchvision_error,
-            "Install the torchvision that goes with this torch.",
+            "Install the torchvision that goes with this torch, and Pillow.",
         )
 
 

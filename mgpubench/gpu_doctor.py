@@ -122,25 +122,26 @@ def _is_built_for(gpu: Gpu, build: TorchBuild) -> bool:
 
 def _gpu_state(survey: Survey) -> Iterator[Advice]:
     visible = _visible_states(survey)
-    busy = [
-        f"GPU {number}"
-        for number, state in visible
-        if state.get("uuid") in survey.system.gpu_processes
-    ]
+    processes = survey.system.gpu_processes
+    busy = [f"GPU {number}" for number, state in visible if state.get("uuid") in processes]
     if busy:
         yield Advice(
             "busy-gpu",
             f"processes compute on {', '.join(busy)}",
             "Benchmark on idle GPUs; nvidia-smi shows who it is.",
         )
-    for number, state in visible:
-        used = _number(state, "memory.used")
-        if used is not None and used >= MUCH_MIB and f"GPU {number}" not in busy:
-            yield Advice(
-                "busy-gpu",
-                f"{used / 1024:.1f} GB of the memory of GPU {number} are in use",
-                "Benchmark on idle GPUs; from within a container one may not see who it is.",
-            )
+    used = [
+        f"{mib / 1024:.1f} GB of GPU {number}"
+        for number, state in visible
+        if (mib := _number(state, "memory.used") or 0) >= MUCH_MIB
+        and state.get("uuid") not in processes
+    ]
+    if used:
+        yield Advice(
+            "busy-gpu",
+            f"memory is in use: {', '.join(used)}",
+            "Benchmark on idle GPUs; from within a container one may not see who it is.",
+        )
     # Equal things of several GPUs in one line.
     alike: dict[Advice, list[str]] = {}
     for number, state in visible:

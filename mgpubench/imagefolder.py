@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +24,7 @@ IMAGE_EXTENSIONS = (
 SPLIT_NAMES = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
 """Folders that hold a whole data set each, and are hardly meant as classes."""
 
-SIZES_IN_FINGERPRINT = 200
+SIZES_IN_DIGEST = 200
 
 LAYOUT = "FOLDER/<class>/<image>.jpg, for example FOLDER/cat/1.jpg and FOLDER/dog/2.jpg"
 
@@ -38,38 +39,13 @@ class ImageListing:
     classes: tuple[str, ...]
     samples: tuple[tuple[str, int], ...]
     """Path and class number of each image."""
+    digest: str
+    """Of names and classes, wherever the folder lies, and of some sizes: see `_digest`."""
     warnings: tuple[str, ...] = ()
-
-    @property
-    def digest(self) -> str:
-        """Of the names and classes of all images, wherever the folder lies."""
-        digest = hashlib.sha256()
-        for image, label in self.samples:
-            digest.update(
-                f"{os.path.relpath(image, self.root)}\0{label}\0".encode(errors="replace")
-            )
-        return digest.hexdigest()[:16]
-
-    @property
-    def fingerprint(self) -> str:
-        """The same with the sizes of some of the files: other images may have equal names.
-
-        Not of all: each has to be asked for, which takes minutes of a million on a network disk.
-        """
-        every = math.ceil(len(self.samples) / SIZES_IN_FINGERPRINT)
-        sizes = [_size_bytes(image) for image, _ in self.samples[:: max(1, every)]]
-        return hashlib.sha256(f"{self.digest} {sizes}".encode()).hexdigest()[:16]
 
     def save_samples(self, path: Path) -> None:
         """Write the samples for the workers to read."""
         path.write_text(json.dumps(self.samples))
-
-
-def _size_bytes(path: str) -> int | None:
-    try:
-        return os.stat(path).st_size
-    except OSError:  # a dangling link
-        return None
 
 
 def load_samples(path: Path) -> list[tuple[str, int]]:
@@ -113,12 +89,34 @@ def list_images(root: Path) -> ImageListing:
             f"Images are files that end in {' '.join(IMAGE_EXTENSIONS)}.",
         )
     return ImageListing(
+        digest=_digest(root, samples),
         root=str(root),
         name=root.resolve().name,
         classes=tuple(classes),
         samples=tuple(samples),
         warnings=tuple(warnings),
     )
+
+
+def _digest(root: Path, samples: Sequence[tuple[str, int]]) -> str:
+    """16 hex digits that differ where images, or their classes, have other names or sizes.
+
+    Of the sizes only some, of files that are evenly spread: each has to be asked for, which takes
+    minutes of a million on a network disk. So equal digests are a sign of equal images, no proof.
+    """
+    digest = hashlib.sha256()
+    for image, label in samples:
+        digest.update(f"{os.path.relpath(image, root)}\0{label}\0".encode(errors="replace"))
+    every = math.ceil(len(samples) / SIZES_IN_DIGEST)
+    digest.update(str([_size_bytes(image) for image, _ in samples[::every]]).encode())
+    return digest.hexdigest()[:16]
+
+
+def _size_bytes(path: str) -> int | None:
+    try:
+        return os.stat(path).st_size
+    except OSError:  # a dangling link
+        return None
 
 
 def _problem_with(root: Path) -> str:
@@ -164,7 +162,10 @@ def _may_be_image(entry: os.DirEntry[str]) -> bool:
 
     A dangling link stays in the list: it is an image that is missing, and must be named.
     """
-    return entry.is_symlink() or entry.is_file()
+    try:
+        return entry.is_file() or not os.path.exists(entry.path)
+    except OSError:  # a link to itself
+        return True
 
 
 def _images_below(folder: Path) -> tuple[list[str], list[str]]:

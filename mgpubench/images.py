@@ -29,7 +29,9 @@ warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 JPEG_SIGNATURE = b"\xff\xd8"
 
 FRAME_HEADERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""Markers of the JPEG segments that tell the size (ITU-T T.81, table B.1)."""
+WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xDB)})
+"""Markers of the JPEG segments that tell the size; and those that stand alone, or before the image
+itself (ITU-T T.81, table B.1)."""
 
 RESIZE_RATIO = 256 / 224
 """Shorter side before the crop to the side of the crop: the tutorial's 256 and 224."""
@@ -49,9 +51,10 @@ def decode_rgb(path: str) -> Tensor:
         # torchvision's read_file would map it: a file that is cut short meanwhile would then kill
         # the process.
         with open(path, "rb") as file:
-            content = bytearray(file.read())
-        if not content.startswith(JPEG_SIGNATURE):
-            return _decode_with_pillow(path)
+            content = bytearray(file.read(len(JPEG_SIGNATURE)))
+            if content != JPEG_SIGNATURE:
+                return _decode_with_pillow(path)
+            content += file.read()
         num_pixels = jpeg_pixels(content)
         if num_pixels is None or num_pixels > _pixel_limit():
             _check_header(path)
@@ -74,11 +77,17 @@ def jpeg_pixels(content: bytes | bytearray) -> int | None:
     position = len(JPEG_SIGNATURE)
     while len(content) >= position + 9 and content[position] == 0xFF:
         marker = content[position + 1]
+        if marker == 0xFF:  # fill bytes may come before a marker
+            position += 1
+            continue
         if marker in FRAME_HEADERS:
             height = int.from_bytes(content[position + 5 : position + 7])
             width = int.from_bytes(content[position + 7 : position + 9])
             return height * width or None
-        position += 2 + int.from_bytes(content[position + 2 : position + 4])
+        length = int.from_bytes(content[position + 2 : position + 4])
+        if marker in WITHOUT_LENGTH or length < 2:
+            return None
+        position += 2 + length
     return None
 
 

@@ -16,7 +16,13 @@ from mgpubench.config import (
     RunConfig,
     default_image_size,
 )
-from mgpubench.devices import check_options, choose_device, has_tf32, why_no_gpu
+from mgpubench.devices import (
+    TENSOR_FLOAT_CAPABILITY,
+    check_options,
+    choose_device,
+    has_tf32,
+    why_no_gpu,
+)
 from mgpubench.errors import RequestRefused
 from mgpubench.format import format_count
 from mgpubench.order import draw_order
@@ -207,8 +213,9 @@ def _mixed_gpus(configurations: Sequence[RunConfig], machine: Machine) -> Iterat
 
 
 def _emulated(configurations: Sequence[RunConfig], machine: Machine) -> Iterator[str]:
-    config = configurations[0]
-    if config.precision == "amp-bf16" and config.device_indices and not has_tf32(machine, "cuda"):
+    used = {index for config in configurations for index in config.device_indices}
+    is_new = all(machine.gpus[index].capability >= TENSOR_FLOAT_CAPABILITY for index in used)
+    if configurations[0].precision == "amp-bf16" and not is_new:
         yield (
             "bf16 is emulated on GPUs below compute capability 8.0: amp-bf16 will be slow, "
             "and says nothing of GPUs that have it"

@@ -20,8 +20,7 @@ MIXED_IN_TABLE = {"mixed-models": "model_digest", "mixed-data": "dataset_digest"
 """Findings about runs of one row, or one table, that had different values in a column."""
 
 UNEQUAL_LOADERS = "unequal-loaders"
-"""The finding of a row that had other `loader_workers` than the single that it is divided by, and
-loaded as much in a step."""
+"""In strong scaling, of a row that had other `loader_workers` than the single it is divided by."""
 
 _DEVICE_COUNT = re.compile(r"(^|[+;,]\s*)\d+x ")
 

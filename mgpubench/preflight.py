@@ -22,7 +22,7 @@ from mgpubench.records import ModelFacts
 from mgpubench.trainable import TrainableModel
 
 NOTHING_TO_AVERAGE = "more than 1 value per channel"
-"""In torch's own words: BatchNorm over a single value."""
+"""In torch's own words: BatchNorm or GroupNorm over a single value."""
 
 REAL_BATCH = 2
 """Samples with which a model is tried for real: the least that BatchNorm can average."""
@@ -150,7 +150,7 @@ def _refusal(config: RunConfig, batch: int, error: BaseException) -> RequestRefu
     own = default_image_size(config.model)
     hint = f"Its own image size is {own} (--image-size {own})."
     if NOTHING_TO_AVERAGE in told(error):
-        hint = "A batch of 1 leaves BatchNorm nothing to average: give it more per device."
+        hint = "A batch of 1 leaves a normalisation layer nothing to average: give it more."
     elif config.uses_own_model:
         hint = "It takes float images (N, 3, S, S); --verbose shows the traceback."
     return RequestRefused(

@@ -79,7 +79,6 @@ class Recorder:
         self._session = session
         self._workload = workload
         self._display = display
-        self._dataset_digest = workload.listing.fingerprint if workload.listing else ""
 
     @property
     def folder(self) -> Path:
@@ -149,7 +148,7 @@ class Recorder:
             "model_digest": workload.model.digest,
             "data": _data_name(config, workload.listing),
             "dataset_samples": workload.dataset_samples,
-            "dataset_digest": self._dataset_digest,
+            "dataset_digest": workload.listing.digest if workload.listing else "",
             "loader_workers": config.total_workers if config.uses_folder else None,
             "global_batch": config.global_batch,
             "options": ";".join(f"{name}={value}" for name, value in config.options),

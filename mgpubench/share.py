@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -85,13 +86,18 @@ def set_up_process(config: RunConfig, share: Share) -> None:
 
 
 def apply_settings(config: RunConfig) -> None:
-    """Set torch to what the row will say; the module of a user's own model may set it otherwise."""
+    """Set torch to what the row will say.
+
+    At the start of a process, and once more when the model is there: the module of a user's own may
+    have set it otherwise.
+    """
     torch.set_num_threads(config.threads_per_rank)
     torch.backends.cudnn.benchmark = "cudnn_benchmark" in dict(config.options)
     if hasattr(torch.backends, "fp32_precision"):
-        # Since torch 2.9 there are levels, and what is off below is as it is above.
-        torch.backends.fp32_precision = "none"
-        torch.backends.cudnn.fp32_precision = "none"
+        # Since torch 2.9 there are levels: at "none" one does as the level above it.
+        mkldnn: Any = torch.backends.mkldnn  # typed as if it had no levels below
+        for level in (torch.backends, torch.backends.cudnn, mkldnn, mkldnn.conv, mkldnn.rnn):
+            level.fp32_precision = "none"
     is_tf32 = config.precision == "tf32"
     # Torch's own defaults differ: TF32 on in convolutions, off in matrix products.
     torch.backends.cudnn.allow_tf32 = is_tf32

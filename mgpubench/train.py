@@ -21,7 +21,7 @@ from mgpubench.config import RunConfig
 from mgpubench.data import Batch, Feed
 from mgpubench.metrics import measured_steps
 from mgpubench.records import RankRecord
-from mgpubench.share import Seat, apply_settings
+from mgpubench.share import Seat
 from mgpubench.timing import StepClock, make_clock
 
 LEARNING_RATE = 0.01
@@ -152,7 +152,6 @@ def measure(
 ) -> RankRecord:
     """Train a model, however it is wrapped, and report what this process saw."""
     share = seat.share
-    apply_settings(config)  # once more: the model is here now, and its module has been imported
     step = TrainStep(model, share.device)
     watch = compile_apart(config, share, step.forward_backward) if config.compiled else None
     job = Job(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mgpubench.config import Precision, RunConfig
 from mgpubench.models import make_module
+from mgpubench.share import apply_settings
 
 # ImageNet's statistics, as the tutorial's Normalize has them, on the 0..255 scale of uint8 images.
 IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
@@ -97,11 +98,13 @@ def build_model(config: RunConfig) -> TrainableModel:
     """The model of a run with random weights, in the run's memory format and in training mode.
 
     With `compiled`, the model inside is handed to torch.compile, which compiles at the first call.
+    Torch is set to what the run says, whatever the module of a user's own has set.
 
     Raises:
         RequestRefused: if there is no such model.
     """
     model = make_module(config.model, config.num_classes)
+    apply_settings(config)
     trainable = TrainableModel(model, config.precision, channels_last=config.channels_last)
     if config.compiled:
         # The model alone: what is around it must stay as it is in the runs that are not compiled.

@@ -86,7 +86,7 @@ _HINTS = (
 )
 """What an error says, and what to try next; the first that fits is given."""
 
-_CUDA_ERROR = re.compile(r"(CUDA error: |NCCL error).*")
+_CUDA_ERROR = re.compile(r"^(?:[\w.]+: )?((?:CUDA error: |NCCL error).*)", re.MULTILINE)
 """The line with the reason; the lines below it are about how to find bugs."""
 
 _NCCL_REASON = re.compile(r"^Last error:[ \t]*\n?(\S.*)$", re.MULTILINE)
@@ -140,7 +140,7 @@ def _killed(an_exit: Exit, label: str) -> RunFailed:
     last_words = _CUDA_ERROR.search(an_exit.log) if number == signal.SIGABRT else None
     return RunFailed(
         f"{label}: rank {an_exit.rank} (pid {an_exit.pid}) was killed by signal {number} "
-        f"({_signal_name(number)})" + (f": {shorten(last_words.group())}" if last_words else ""),
+        f"({_signal_name(number)})" + (f": {shorten(last_words.group(1))}" if last_words else ""),
         hint,
         an_exit.log,
     )
@@ -207,10 +207,10 @@ def _gist(message: str) -> str:
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if not lines:
         return ""
-    if reason := _NCCL_REASON.search(message):
+    if "NCCL error" in message and (reason := _NCCL_REASON.search(message)):
         return f"NCCL: {reason.group(1)}"
     if found := _CUDA_ERROR.search(message):
-        return found.group()
+        return found.group(1)
     if "Original Traceback" in message:
         return re.sub(r"^([\w.]+\.\w+|\w+(Error|Exception)): ", "", lines[-1])
     # Not half of a sentence that goes on in the next line.

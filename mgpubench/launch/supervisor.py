@@ -185,7 +185,7 @@ class Supervisor:
                     ) from error
                 check_space(self.scratch)
                 raise RunFailed(
-                    f"a worker process cannot be started: {error or type(error).__name__}",
+                    f"a worker process cannot be started: {str(error) or type(error).__name__}",
                     "Check the limits on processes and open files (ulimit -a), and that TMPDIR "
                     f"({tempfile.gettempdir()}) is a short path with space left.",
                 ) from error

@@ -9,7 +9,6 @@ one thing, their backward passes run side by side, and here in one thread).
 from __future__ import annotations
 
 import copy
-import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -41,18 +40,23 @@ def _make_shell(module: nn.Module) -> nn.Module:
     Raises:
         RunFailed: if the module cannot be copied, or its tensors cannot be swapped.
     """
+    if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
+        raise _cannot_copy("it is a ScriptModule")
     try:
-        if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
-            raise TypeError("it is a ScriptModule")
         return copy.deepcopy(module).to("meta")
+    except MemoryError:
+        raise
     # Whatever somebody's model has in it.
     except Exception as error:
-        raise RunFailed(
-            f"dp on a CPU cannot copy this model: {type(error).__name__}: {told(error)}",
-            "There dp runs replicas of our own, and on GPUs torch's; here leave it out: "
-            "--mode single,ddp",
-            "".join(traceback.format_exception(error)),
-        ) from error
+        raise _cannot_copy(f"{type(error).__name__}: {told(error)}") from error
+
+
+def _cannot_copy(reason: str) -> RunFailed:
+    return RunFailed(
+        f"dp on a CPU cannot copy this model: {reason}",
+        "There dp runs replicas of our own, and on GPUs torch's; here leave it out: "
+        "--mode single,ddp",
+    )
 
 
 class CpuReplicas(nn.DataParallel[nn.Module]):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -110,6 +112,27 @@ def test_bad_images_end_the_run_or_are_counted(
     assert row["skipped_images"] == "1"
     assert "bad-images" in row["findings"]
     assert command.err.count(f"{root}/cat/empty.jpg") == 1
+
+
+def test_rows_say_what_was_loaded_and_by_how_many(
+    run_here: Run, photos: Callable[..., Path], tmp_path: Path
+) -> None:
+    root = photos()
+    options = ("--data", root, "--mode", "all", "--gpus", 2, "--workers-per-gpu", 1)
+    found = rows(run_here(*TINY, *options, cwd=tmp_path), tmp_path)
+    workers = {mode: row["loader_workers"] for mode, row in found.items()}
+    assert workers == {"single": "1", "dp": "2", "ddp": "2"}
+    (digest,) = {row["dataset_digest"] for row in found.values()}
+    assert re.fullmatch("[0-9a-f]{16}", digest)
+    (folder,) = tmp_path.glob("out/*")
+    assert json.loads((folder / "session.json").read_text())["dataset"]["digest"] == digest
+
+    # The rest of a session is made of the same images only.
+    path = folder / "runs.csv"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    Image.new("RGB", (400, 400)).save(root / "cat" / "0.jpg")
+    refusal = run_here("run", "--resume", folder, cwd=tmp_path)
+    assert "dataset.digest was" in the_error(refusal, 2)
 
 
 def test_a_decompression_bomb_is_named_with_its_pixels(

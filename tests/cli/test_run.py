@@ -332,6 +332,8 @@ def test_a_row_stands_on_its_own(session: Session) -> None:
         "model": "tiny-cnn",
         "data": "synthetic",
         "dataset_samples": "",
+        "dataset_digest": "",
+        "loader_workers": "",
         "image_size": "64",
         "precision": "fp32",
         "channels_last": "false",

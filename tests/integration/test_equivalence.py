@@ -70,7 +70,7 @@ def test_each_replica_sees_its_part_of_the_global_batch(steps: Steps) -> None:
 
 
 def test_tensors_that_a_model_has_twice_are_one_in_every_replica(supervisor: Supervisor) -> None:
-    def gradients(**changes: Any) -> dict[str, list[float]]:
+    def gradients_of(**changes: Any) -> dict[str, list[float]]:
         config = make_cpu_config(model="tests.gradients:tied", **changes)
         (rank,) = supervisor.launch(
             config, Path("none"), lambda n: None, "tests.gradients:one_step"
@@ -78,8 +78,8 @@ def test_tensors_that_a_model_has_twice_are_one_in_every_replica(supervisor: Sup
         found: dict[str, list[float]] = rank["gradients"]  # type: ignore[index]
         return found
 
-    expected = gradients(batch_per_device=16)
-    found = gradients(mode="dp", num_devices=2, batch_per_device=8)
+    expected = gradients_of(batch_per_device=16)
+    found = gradients_of(mode="dp", num_devices=2, batch_per_device=8)
     assert "model.first.weight" in found
     assert found.keys() == expected.keys()
     for name, gradient in found.items():
@@ -89,7 +89,7 @@ def test_tensors_that_a_model_has_twice_are_one_in_every_replica(supervisor: Sup
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        ("scripted", "dp on a CPU cannot copy this model: TypeError: it is a ScriptModule"),
+        ("scripted", "dp on a CPU cannot copy this model: it is a ScriptModule"),
         ("locked", "dp on a CPU cannot copy this model: TypeError: cannot pickle '_thread.lock'"),
     ],
 )

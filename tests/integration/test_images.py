@@ -238,7 +238,9 @@ def test_a_small_jpeg_that_claims_to_be_huge_is_refused(tmp_path: Path) -> None:
 def test_the_size_of_a_jpeg_is_in_its_header(tmp_path: Path, options: dict[str, object]) -> None:
     path = tmp_path / "a.jpg"
     picture("RGB", 300, 200).save(path, **options)
-    assert jpeg_pixels(path.read_bytes()) == 300 * 200
+    content = path.read_bytes()
+    assert jpeg_pixels(content) == 300 * 200
+    assert jpeg_pixels(content[:2] + b"\xff\xff" + content[2:]) == 300 * 200  # fill bytes
 
 
 @pytest.mark.parametrize(
@@ -246,6 +248,8 @@ def test_the_size_of_a_jpeg_is_in_its_header(tmp_path: Path, options: dict[str, 
     [
         b"",
         b"\xff\xd8",
+        b"\xff\xd8\xff\xd0\0\x04ab\xff\xc0" + bytes(20),  # a marker that stands alone
+        b"\xff\xd8\xff\xe0\0\x01\xff\xc0" + bytes(20),  # shorter than its own length
         b"\xff\xd8\xff\xe0",
         b"\xff\xd8no marker",
         b"\xff\xd8" + b"\xff\xe0\0\x04ab" * 9,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise, repeat
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 from mgpubench.config import RunConfig
 from mgpubench.data import open_feed
 from mgpubench.records import RankRecord
+from mgpubench.runners.cpu_replicas import CpuReplicas
 from mgpubench.share import Seat, apply_settings, make_share, set_up_process
 from mgpubench.train import Job, Schedule, make_schedule, measure, no_barrier, train
 from mgpubench.trainable import build_model
@@ -95,11 +97,15 @@ def record(cpu_config: Make) -> RankRecord:
     return run_here(cpu_config(warmup_steps=3, steps=5))
 
 
-def set_new_precision() -> None:
+def set_level(level: str, precision: str) -> None:
     if not hasattr(torch.backends, "fp32_precision"):
         pytest.skip("this torch has no levels of precision: they came with 2.9")
-    torch.backends.fp32_precision = "tf32"
-    torch.backends.cudnn.fp32_precision = "tf32"
+    attrgetter(f"backends{level}")(torch).fp32_precision = precision
+
+
+def precision_of(level: str) -> str:
+    found: str = attrgetter(f"backends{level}")(torch).fp32_precision
+    return found
 
 
 @pytest.mark.parametrize(
@@ -107,7 +113,13 @@ def set_new_precision() -> None:
     [
         lambda: torch.set_float32_matmul_precision("medium"),
         lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
-        set_new_precision,
+        lambda: set_level("", "tf32"),
+        lambda: set_level(".cudnn", "tf32"),
+        lambda: set_level(".cudnn.conv", "tf32"),
+        lambda: set_level(".cuda.matmul", "tf32"),
+        lambda: set_level(".mkldnn", "bf16"),
+        lambda: set_level(".mkldnn.conv", "bf16"),
+        lambda: set_level(".mkldnn.matmul", "bf16"),
         lambda: setattr(torch.backends.cudnn, "benchmark", True),
         lambda: torch.set_num_threads(2),
     ],
@@ -118,12 +130,16 @@ def test_what_the_row_says_holds_whatever_the_users_module_has_set(
     config = cpu_config(threads_per_rank=1)
     set_up_process(config, make_share(config, 0))
     set_otherwise()  # as many modules do when they are imported
-    run_here(config)
+    model = build_model(config)
     assert torch.get_float32_matmul_precision() == "highest"
     assert torch.backends.cuda.matmul.allow_tf32 is False
     assert torch.backends.cudnn.allow_tf32 is False
     assert torch.backends.cudnn.benchmark is False
+    if hasattr(torch.backends, "fp32_precision"):
+        assert {precision_of(".mkldnn.conv"), precision_of(".mkldnn.matmul")} <= {"none", "ieee"}
+        assert {precision_of(".cudnn.conv"), precision_of(".cuda.matmul")} <= {"none", "ieee"}
     assert torch.get_num_threads() == 1
+    assert CpuReplicas(model, 2)._threads._initargs == (1,)
 
 
 def test_tf32_and_cudnn_benchmark_are_switched_on_where_asked_for(cpu_config: Make) -> None:

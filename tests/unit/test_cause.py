@@ -134,6 +134,27 @@ def test_nccls_own_reason_is_shown_where_there_is_one() -> None:
     assert error.message.startswith("ddp x4: rank 0: DistBackendError: NCCL error in: ")
 
 
+def test_another_last_error_is_not_nccls() -> None:
+    error = cause(raised(0, "sync failed\nLast error: disk quota exceeded"))
+    assert error.message == "ddp x4: rank 0: RuntimeError: sync failed"
+
+
+def test_a_line_of_code_that_speaks_of_cuda_is_no_error_of_cuda() -> None:
+    message = """Caught KeyError in replica 1.
+Original Traceback (most recent call last):
+    raise KeyError("CUDA error: expected")
+KeyError: 'expected'
+"""
+    assert cause(raised(0, message, error_type="KeyError")).message == (
+        "ddp x4: rank 0: KeyError: 'expected'"
+    )
+
+
+def test_a_folder_of_bad_images_has_a_hint() -> None:
+    error = cause(raised(0, "none of the 20 images of the folder can be read"))
+    assert "are they images at all?" in error.hint
+
+
 def test_nccl_has_no_loader_workers_to_do_without() -> None:
     reason = "Error: failed to extend /dev/shm/nccl-8X to 9637892 bytes"
     error = failed(NCCL.format(kind="ncclSystemError", reason=reason))

@@ -12,7 +12,7 @@ import pytest
 from mgpubench.checks import Finding, check_run, clock_disagreement, drift
 from mgpubench.config import RunConfig
 from mgpubench.metrics import summarize
-from mgpubench.records import Compiling, RankRecord, Remark
+from mgpubench.records import Compiling, Figures, RankRecord, Remark
 
 MakeConfig = Callable[..., RunConfig]
 MakeRank = Callable[..., RankRecord]
@@ -119,6 +119,15 @@ def test_clocks_may_always_differ_by_a_millisecond(findings: Find) -> None:
     assert findings(rank=within) == {}
     beyond = {"host_span_s": 0.007, "clock_span_s": 0.0059}
     assert list(findings(rank=beyond)) == ["clock-mismatch"]
+
+
+def test_a_short_rank_does_not_hide_another(rank_record: MakeRank, cpu_config: MakeConfig) -> None:
+    short = rank_record([1.0], host_span_s=0.010, clock_span_s=0.0095)
+    long = rank_record([1.0], host_span_s=10.0, clock_span_s=10.2)
+    found = check_run(cpu_config(), [short, long], Figures())
+    assert "differ by 2.0 % of the time" in next(
+        finding.message for finding in found if finding.code == "clock-mismatch"
+    )
 
 
 def test_the_clocks_of_every_rank_are_looked_at(findings: Find) -> None:

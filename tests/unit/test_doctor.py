@@ -266,7 +266,7 @@ def test_gpus_have_the_numbers_that_torch_gives_them(survey: Survey) -> None:
 def test_a_gpu_that_is_busy_is_told_once(survey: Survey) -> None:
     state = {**STATE, "memory.used": "30720 MiB"}
     hidden_process = with_system(survey, gpu_state=(state,))
-    assert the_only(hidden_process).message == "30.0 GB of the memory of GPU 1 are in use"
+    assert the_only(hidden_process).message == "memory is in use: 30.0 GB of GPU 1"
     both = with_system(survey, gpu_state=(state,), gpu_processes=("GPU-1",))
     assert the_only(both).message == "processes compute on GPU 1"
 

@@ -220,23 +220,27 @@ def test_a_name_that_is_too_long_is_refused_and_not_raised(tmp_path: Path) -> No
     assert "cannot be looked at: File name too long" in refusal(tmp_path / ("x" * 300)).message
 
 
-def test_other_images_of_the_same_names_have_another_fingerprint(tree: Tree) -> None:
+def test_other_images_of_the_same_names_have_another_digest(tree: Tree) -> None:
     root = tree("cat/1.jpg", "cat/2.jpg")
-    listing = list_images(root)
-    before = listing.fingerprint
-    assert before == list_images(root).fingerprint
+    before = list_images(root).digest
+    assert before == list_images(root).digest
     (root / "cat" / "2.jpg").write_bytes(b"another image")
-    assert listing.fingerprint != before
-    assert listing.digest == list_images(root).digest
+    assert list_images(root).digest != before
     (root / "cat" / "gone.jpg").symlink_to("nowhere.jpg")
-    assert len(list_images(root).fingerprint) == 16
+    assert len(list_images(root).digest) == 16
+
+
+def test_a_link_to_a_pipe_is_no_image(tree: Tree, tmp_path: Path) -> None:
+    root = tree("m/a.jpg")
+    os.mkfifo(tmp_path / "pipe")
+    (root / "m" / "pipe.jpg").symlink_to(tmp_path / "pipe")
+    assert [path for path, _ in samples(root)] == ["m/a.jpg"]
 
 
 def test_of_many_images_only_some_are_asked_for_their_size(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listing = list_images(tree(*(f"cat/{number}.jpg" for number in range(450))))
     asked: list[str] = []
     monkeypatch.setattr("mgpubench.imagefolder._size_bytes", asked.append)
-    assert len(listing.fingerprint) == 16
+    list_images(tree(*(f"cat/{number}.jpg" for number in range(450))))
     assert len(asked) == 150  # every third, so that they are no more than 200

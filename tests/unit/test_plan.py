@@ -350,6 +350,12 @@ def test_a_bf16_that_is_emulated_is_told(
     assert not make_plan(Request(precision="fp32"), machine(2, capability)).notices
 
 
+def test_an_old_gpu_that_takes_no_part_needs_no_bf16(machine: MakeMachine) -> None:
+    both = machine(gpus=(gpu("GPU X"), gpu("GPU X", (7, 5))))
+    request = Request(modes=("single",), precision="amp-bf16")
+    assert make_plan(request, both).notices == ()
+
+
 # The order of the runs.
 
 
@@ -433,6 +439,8 @@ def test_the_default_bucket_size_is_not_passed_on(machine: Callable[..., Machine
 def test_nccl_is_refused_where_ranks_share_a_gpu(machine: MakeMachine) -> None:
     error = refusal(machine(1), backend="nccl", oversubscribe=True, gpus=(2,))
     assert error.message.startswith("--backend nccl refuses several ranks on one GPU")
+    enough = Request(backend="nccl", oversubscribe=True, gpus=(2,))
+    assert {run.backend for run in make_plan(enough, machine(2)).runs} == {"", "nccl"}
 
 
 def test_nccl_is_refused_where_the_run_falls_back_to_the_cpu(
