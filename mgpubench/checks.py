@@ -23,6 +23,9 @@ from mgpubench.records import Figures, RankRecord
 CPU_SMOKE = "cpu-smoke"
 """The finding of every CPU row; tables tell it once for all of them."""
 
+BUSY_MACHINE = "busy-machine"
+"""The finding of a run beside others that took the cores; tables warn of rows with many such."""
+
 CLOCK_TOLERANCE = 0.01
 MIN_CLOCK_GAP_S = 0.001
 """The two clocks may differ by this share of the span, and always by a millisecond: waiting for a
@@ -191,7 +194,7 @@ def _check_others(figures: Figures) -> Iterator[Finding]:
     share = figures.others_cpu_share
     if share is not None and share > OTHERS_LIMIT:
         yield Finding(
-            "busy-machine",
+            BUSY_MACHINE,
             f"other processes took {format_percent(share)} of the CPU time (limit "
             f"{format_percent(OTHERS_LIMIT)}): on busy cores modes with several threads a process "
             "can be many times slower; repeat it on a machine that nobody else uses",
@@ -221,7 +224,7 @@ def _check_drift(times_s: Sequence[float], config: RunConfig) -> Iterator[Findin
             advice = f"try --warmup-steps {max(20, 2 * config.warmup_steps)}"
         yield Finding(
             "not-steady",
-            f"step times changed by {change * 100:+.1f} % over the window (limit "
+            f"step times changed by {change * 100:+.1f} % of their mean over the window (limit "
             f"{format_percent(DRIFT_LIMIT)}) after {config.warmup_steps} warm-up steps; {advice}",
         )
 

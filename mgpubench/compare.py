@@ -64,6 +64,8 @@ class Row:
     speedup_ci: Interval | None
     scaling_efficiency: float | None
     findings: tuple[str, ...]
+    finding_runs: dict[str, int]
+    """Of the codes that single runs have: how many runs of this row."""
     versus_baseline: Versus | None
     """None for the baseline itself."""
     versus_dp: Versus | None
@@ -113,6 +115,7 @@ class _Table:
             speedup_ci=speedup_ci,
             scaling_efficiency=self._efficiency(pool, speedup),
             findings=tuple(sorted({*pool.findings, *self._doubts(pool)})),
+            finding_runs=pool.finding_runs,
             versus_baseline=self._versus_baseline(pool, baseline or self._default_baseline()),
             versus_dp=self._versus_dp(pool),
         )

@@ -32,6 +32,7 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 def _row_object(row: Row) -> dict[str, object]:
     document = asdict(row)
+    del document["finding_runs"]  # for people; the fields of JSON are a contract
     for versus in (document["versus_baseline"], document["versus_dp"]):
         if versus is not None:
             del versus["margin"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -104,6 +104,11 @@ class Pool:
         """The codes of all runs, and of what they do not have in common and should."""
         codes = mixed([self], MIXED_IN_ROW)
         return tuple(sorted(codes.union(*(run.finding_codes for run in self.runs))))
+
+    @property
+    def finding_runs(self) -> dict[str, int]:
+        """How many of the runs that succeeded have each finding."""
+        return dict(Counter(code for run in self.runs if run.is_ok for code in run.finding_codes))
 
     def known(self, column: str) -> set[object]:
         """The values of a column in the runs that succeeded."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from mgpubench.checks import CPU_SMOKE
+from mgpubench.checks import BUSY_MACHINE, CPU_SMOKE
 from mgpubench.compare import Row, Versus
 from mgpubench.format import (
     UNKNOWN,
@@ -28,6 +28,7 @@ from mgpubench.stats import MIN_RUNS, Interval
 
 CPU_NOTE = "CPU rows are smoke tests of the tool, not a forecast for GPUs."
 UNPAIRED_NOTE = "unpaired: drift between sessions is not covered"
+PAIRED_NOTE = "ratios are over the rounds that both rows have, totals over all runs of a row"
 
 MAX_ROUNDS = 100
 """More than that nobody is advised to make: the machine is too noisy."""
@@ -186,13 +187,32 @@ def _sentences(rows: Sequence[Row]) -> list[str]:
     if any(versus and versus.paired is False for versus in comparisons):
         sentences.append(UNPAIRED_NOTE)
     sentences += [
-        f"findings of {_place(row)}: {plain(', '.join(codes))}"
+        f"findings of {_place(row)}: {', '.join(codes)}"
         for row in rows
-        if (codes := [code for code in row.findings if code != CPU_SMOKE])
+        if (codes := [_finding(code, row) for code in row.findings if code != CPU_SMOKE])
     ]
+    sentences += [
+        f"most runs of {_place(row)} were disturbed by other processes: make them again on a "
+        "quiet machine before you believe a ratio"
+        for row in rows
+        if 2 * row.finding_runs.get(BUSY_MACHINE, 0) > row.runs
+    ]
+    if any(map(_has_fewer_pairs, rows)):
+        sentences.append(PAIRED_NOTE)
     if any(row.group.device_type == "cpu" for row in rows):
         sentences.append(CPU_NOTE)
     return sentences
+
+
+def _finding(code: str, row: Row) -> str:
+    """A code, with the number of runs that have it where those are not all."""
+    count = row.finding_runs.get(code, row.runs)
+    return plain(code) if count == row.runs else f"{plain(code)} ({count} of {row.runs} runs)"
+
+
+def _has_fewer_pairs(row: Row) -> bool:
+    versus = row.versus_baseline
+    return versus is not None and versus.paired is True and versus.pairs < row.runs
 
 
 def _answer(row: Row, versus: Versus) -> str:
@@ -218,12 +238,21 @@ def _hint(rows: Sequence[Row]) -> list[str]:
 
 
 def _missing_baseline(rows: Sequence[Row]) -> list[str]:
-    """Say why a whole column is empty."""
+    """Say why a whole column is empty, or some rows of it."""
     wanted = {row.versus_baseline.baseline for row in rows if row.versus_baseline}
-    if len(wanted) != 1 or any(row.versus_baseline is None for row in rows):
+    if len(wanted) != 1:
         return []
     (baseline,) = wanted
-    return [f"nothing to compare with: there is no run of {baseline or 'single or dp'} here"]
+    if all(row.versus_baseline is not None for row in rows):
+        return [f"nothing to compare with: there is no run of {baseline or 'single or dp'} here"]
+    alone = [
+        _place(row)
+        for row in rows
+        if row.runs and row.versus_baseline is not None and row.versus_baseline.ratio is None
+    ]
+    return (
+        [f"no {baseline} on as many devices to compare with: {', '.join(alone)}"] if alone else []
+    )
 
 
 def _place(row: Row) -> str:

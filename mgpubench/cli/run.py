@@ -226,6 +226,8 @@ def conclude(outcome: Outcome) -> int:
         # Whatever becomes of the tables, the user must know where the results are.
         if failed:
             click.echo(f"error: {len(failed)} of {len(outcome.records)} runs failed", err=True)
+            again = f"mgpubench run --resume {shell_path(outcome.folder)}"
+            click.echo(f"hint: When the cause is mended, make them again: {again}", err=True)
         click.echo(f"results: {outcome.folder}", err=True)
         if len(failed) < len(outcome.records):
             click.echo(f"compare: mgpubench compare {shell_path(outcome.folder)}", err=True)

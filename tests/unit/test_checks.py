@@ -178,7 +178,7 @@ def test_drift_of_more_than_1_percent_is_named(findings: Find, sign: int) -> Non
     assert findings(ramp(sign * 0.0099)) == {}
     found = findings(ramp(sign * 0.0101))
     assert list(found) == ["not-steady"]
-    assert f"changed by {sign * 1.01:+.1f} % over the window" in found["not-steady"]
+    assert f"changed by {sign * 1.01:+.1f} % of their mean over the window" in found["not-steady"]
     assert "(limit 1.0 %)" in found["not-steady"]
 
 

@@ -155,6 +155,35 @@ def test_a_failed_row_is_shown_with_hyphens_and_its_findings():
     assert lines[-1] == "findings of ddp on 2 devices: oom, x"
 
 
+def test_findings_of_some_runs_only_are_counted():
+    runs = [
+        run("ddp", 100.0 + i, round=i + 1, findings="not-steady" if i else "") for i in range(3)
+    ]
+    assert lines_of(runs)[-1] == "findings of ddp on 2 devices: not-steady (2 of 3 runs)"
+
+
+@pytest.mark.parametrize(("busy", "is_told"), [(2, False), (3, True)])
+def test_a_row_of_which_most_runs_were_disturbed_is_not_to_be_believed(busy, is_told):
+    runs = [
+        run("ddp", 100.0, round=i + 1, findings="busy-machine" if i < busy else "")
+        for i in range(4)
+    ]
+    told = "most runs of ddp on 2 devices were disturbed by other processes: make them again on a "
+    assert any(line.startswith(told) for line in lines_of(runs)) is is_told
+
+
+def test_rows_without_a_partner_on_as_many_devices_are_named():
+    lines = lines_of([run("single"), run("ddp"), run("ddp", num_devices=4)], baseline="ddp")
+    assert "no ddp on as many devices to compare with: single on 1 device" in lines
+
+
+def test_totals_over_more_runs_than_the_ratio_are_told():
+    note = "ratios are over the rounds that both rows have, totals over all runs of a row"
+    pairs = [run(mode, 100.0, round=i + 1) for i in range(2) for mode in ("dp", "ddp")]
+    assert note not in lines_of(pairs)
+    assert note in lines_of([*pairs, run("ddp", 900.0, round=3)])
+
+
 def test_a_baseline_that_is_not_there_is_a_hyphen():
     lines = lines_of([run("ddp", 100.0)], baseline="single")
     assert lines[2].split()[-2:] == ["single", "verdict"]
