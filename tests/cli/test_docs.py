@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from mgpubench import __version__, host
 from mgpubench.checks import BUSY_MACHINE, CPU_SMOKE
 from mgpubench.cli import cli
 from mgpubench.pools import MIXED_IN_ROW, MIXED_IN_TABLE, UNEQUAL_LOADERS
+from mgpubench.records import RunRecord, StepRecord
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -101,6 +103,14 @@ def test_no_page_or_source_names_a_path_of_a_developers_machine() -> None:
     pattern = re.compile(rb"/(home|Users|root)/\w")
     texts = [ROOT / name for name in tracked if not name.endswith("test_docs.py")]
     assert not [path for path in texts if path.is_file() and pattern.search(path.read_bytes())]
+
+
+def test_every_column_is_explained_in_its_order() -> None:
+    page = (ROOT / "docs" / "columns.md").read_text()
+    runs, steps = page.split("## steps.csv")
+    for text, record in ((runs, RunRecord), (steps, StepRecord)):
+        columns = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+        assert columns == [field.name for field in fields(record)]
 
 
 def test_every_finding_is_explained_and_no_other() -> None:
