@@ -22,6 +22,13 @@ from mgpubench.results import RUNS_CSV, SESSION_JSON
 MADE_BY = ("mgpubench_version", "mgpubench_commit", "schema_version")
 
 
+DIGESTS = {
+    "dataset.digest": "the names or sizes of the images have changed",
+    "model_facts.digest": "the layers or the code of the model have changed",
+}
+"""What it means that they differ; their values say nothing."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SavedSession:
     """What session.json has of a session; nobody writes it again."""
@@ -170,6 +177,8 @@ def _differences(name: str, old: object, new: object) -> Iterator[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new}):
             yield from _differences(f"{name}.{key}", old.get(key), new.get(key))
+    elif old != new and name in DIGESTS:
+        yield DIGESTS[name]
     elif old != new:
         yield f"{name} was {old!r} and is {new!r}"
 

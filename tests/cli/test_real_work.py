@@ -132,7 +132,7 @@ def test_rows_say_what_was_loaded_and_by_how_many(
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     Image.new("RGB", (400, 400)).save(root / "cat" / "0.jpg")
     refusal = run_here("run", "--resume", folder, cwd=tmp_path)
-    assert "dataset.digest was" in the_error(refusal, 2)
+    assert "the names or sizes of the images have changed" in the_error(refusal, 2)
 
 
 def test_a_decompression_bomb_is_named_with_its_pixels(
