@@ -19,6 +19,8 @@ from mgpubench.checks import BUSY_MACHINE, CPU_SMOKE
 from mgpubench.cli import cli
 from mgpubench.pools import MIXED_IN_ROW, MIXED_IN_TABLE, UNEQUAL_LOADERS
 from mgpubench.records import RunRecord, StepRecord
+from mgpubench.system import Survey
+from tests.unit.test_doctor import SYSTEM
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -48,6 +50,16 @@ def results(tmp_path: Path, photos: Callable[..., Path], monkeypatch: pytest.Mon
         document["mgpubench_commit"] = host.own_commit()
         (session / "session.json").write_text(json.dumps(document))
     monkeypatch.chdir(tmp_path)
+    # Asking torch takes seconds, and test_info does it.
+    survey = Survey(
+        system=SYSTEM,
+        machine=None,
+        build=None,
+        torch_error="",
+        torchvision_error="",
+        environment={},
+    )
+    monkeypatch.setattr("mgpubench.survey.take_survey", lambda stop: survey)
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("mgpubench")])

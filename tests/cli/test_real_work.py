@@ -167,7 +167,7 @@ def compiled(
 ) -> tuple[dict[str, Row], Here]:
     """One compiled session; the only one in the tests, since compiling takes long."""
     cwd = tmp_path_factory.mktemp("compiled")
-    options = ("--compile", "--warmup-steps", 2, "--steps", 5, "--gpus", 2)
+    options = ("--compile", "--model", "mlp", "--warmup-steps", 2, "--steps", 5, "--gpus", 2)
     command = run_here(*TINY, *options, cwd=cwd)
     return rows(command, cwd), command
 
