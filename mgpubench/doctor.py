@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from mgpubench import host
-from mgpubench.config import PREFETCH_FACTOR, TORCHVISION_IMAGE_SIZE
+from mgpubench.config import PREFETCH_FACTOR, TORCHVISION_IMAGE_SIZE, Machine
 from mgpubench.format import format_count, format_size
 from mgpubench.gpu_doctor import Advice, examine_gpus
 from mgpubench.plan import MAX_DEFAULT_WORKERS
@@ -67,12 +67,18 @@ def _torch(survey: Survey) -> Iterator[Advice]:
             "torchvision is not installed: only the models tiny-cnn and mlp, and synthetic data",
             "Install the torchvision that goes with this torch.",
         )
-    elif survey.torchvision_error:
+    elif survey.machine and not _fits(survey.system.torchvision_needs, survey.machine):
         yield Advice(
             "no-torchvision",
-            survey.torchvision_error,
-            "Install the torchvision that goes with this torch, and Pillow.",
+            f"torchvision {survey.machine.torchvision_version} was built for torch "
+            f"{survey.system.torchvision_needs}, and torch is {survey.machine.torch_version}: its "
+            "models and images will hardly work",
+            "Install the torchvision that goes with this torch.",
         )
+
+
+def _fits(needed: str, machine: Machine) -> bool:
+    return needed in ("", machine.torch_version.partition("+")[0])
 
 
 def _processors(survey: Survey) -> Iterator[Advice]:

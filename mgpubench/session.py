@@ -240,7 +240,6 @@ def _disturbances(place: _Place, plan: Plan) -> Iterator[str]:
         machine=replace(place.machine, gpus=place.machine.gpus[:num_used]),
         build=place.build,
         torch_error="",
-        torchvision_error="",
         environment={},
     )
     for advice in examine(survey):

@@ -31,14 +31,10 @@ def take_survey(stop: StopSignal) -> Survey:
     with open_supervisor(stop, "torch") as supervisor:
         machine, torch_error = _ask(supervisor, "mgpubench.machine:describe")
         build, build_error = _ask(supervisor, "mgpubench.machine:describe_build")
-        torchvision_error = ""
-        if not torch_error:
-            _, torchvision_error = _ask(supervisor, "mgpubench.data:check_decoder")
     return Survey(
         system=describe_system(),
         machine=machine,
         build=build,
         torch_error=torch_error or build_error,
-        torchvision_error=torchvision_error,
         environment=host.recorded_environment(os.environ),
     )

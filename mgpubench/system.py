@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 import psutil
@@ -91,6 +91,8 @@ class System:
     """The C++ compiler that torch.compile would call; empty where it is not on the PATH."""
     interfaces: tuple[Interface, ...]
     packages: dict[str, str]
+    torchvision_needs: str
+    """The version of torch that the installed torchvision was built for; empty if unknown."""
     gpu_state: tuple[dict[str, str], ...]
     """One for each GPU of the machine, visible or not, as nvidia-smi tells it."""
     gpu_topology: str
@@ -124,8 +126,6 @@ class Survey:
     build: TorchBuild | None
     torch_error: str
     """Why there is no more; empty where torch can be imported."""
-    torchvision_error: str
-    """Why images cannot be read, nor torchvision's models used; empty where they can."""
     environment: dict[str, str]
 
 
@@ -170,6 +170,7 @@ def describe_system() -> System:
         cxx_compiler=_cxx_compiler(),
         interfaces=_interfaces(),
         packages={name: installed for name in PACKAGES if (installed := _version(name))},
+        torchvision_needs=_torchvision_needs(),
         gpu_state=_gpu_state(),
         gpu_topology=_topology(),
         gpu_processes=tuple(
@@ -226,6 +227,15 @@ def _interfaces() -> tuple[Interface, ...]:
         Interface(name=name, is_up=stats.isup, speed_mbit_per_s=stats.speed or None)
         for name, stats in sorted(psutil.net_if_stats().items())
     )
+
+
+def _torchvision_needs() -> str:
+    try:
+        needed = requires("torchvision") or ()
+    except PackageNotFoundError:
+        return ""
+    found = (re.match(r"torch\s*\(?==\s*([\d.]+)", requirement) for requirement in needed)
+    return next((match.group(1) for match in found if match), "")
 
 
 def _version(package: str) -> str:

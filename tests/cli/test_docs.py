@@ -56,7 +56,6 @@ def results(tmp_path: Path, photos: Callable[..., Path], monkeypatch: pytest.Mon
         machine=None,
         build=None,
         torch_error="",
-        torchvision_error="",
         environment={},
     )
     monkeypatch.setattr("mgpubench.survey.take_survey", lambda stop: survey)

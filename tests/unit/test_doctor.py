@@ -40,6 +40,7 @@ SYSTEM = System(
     cxx_compiler="g++",
     interfaces=(LOOPBACK,),
     packages={"torchvision": "0.29.1"},
+    torchvision_needs="",
     gpu_state=(),
     gpu_topology="",
     gpu_processes=(),
@@ -73,7 +74,6 @@ def survey(machine: MakeMachine) -> Survey:
         machine=machine(2),
         build=BUILD,
         torch_error="",
-        torchvision_error="",
         environment={},
     )
 
@@ -245,9 +245,19 @@ def test_a_torch_that_cannot_be_imported_is_the_first_advice(survey: Survey) -> 
     )
 
 
-def test_a_torchvision_that_does_not_work_is_told(survey: Survey) -> None:
-    advice = the_only(replace(survey, torchvision_error="no operator torchvision::nms"))
-    assert (advice.code, advice.message) == ("no-torchvision", "no operator torchvision::nms")
+@pytest.mark.parametrize(("needed", "fits"), [("2.14.1", True), ("", True), ("2.13.0", False)])
+def test_a_torchvision_of_another_torch_is_told(
+    survey: Survey, machine: MakeMachine, needed: str, fits: bool
+) -> None:
+    found = replace(
+        with_system(survey, torchvision_needs=needed),
+        machine=machine(2, torch_version="2.14.1+cu130", torchvision_version="0.29.1"),
+    )
+    assert (examine(found) == []) is fits
+    if not fits:
+        assert the_only(found).message.startswith(
+            "torchvision 0.29.1 was built for torch 2.13.0, and torch is 2.14.1+cu130"
+        )
 
 
 def test_equal_things_of_several_gpus_are_one_piece_of_advice(survey: Survey) -> None:

@@ -26,6 +26,7 @@ def test_this_computer_is_described() -> None:
     assert 0 < system.memory_available_bytes <= system.memory_bytes
     assert set(system.affinity) == os.sched_getaffinity(0)
     assert "torch" in system.packages
+    assert system.packages["torch"].startswith(system.torchvision_needs)
     assert any(interface.name == "lo" for interface in system.interfaces)
 
 
@@ -182,3 +183,19 @@ def test_the_commit_is_that_of_the_checkout() -> None:
         assert host.own_commit() == ""
     else:
         assert re.fullmatch(r"[0-9a-f]{12}(-dirty)?", host.own_commit())
+
+
+@pytest.mark.parametrize(
+    ("requirements", "needed"),
+    [
+        (["numpy", "torch==2.14.1", "pillow!=8.3.*,>=5.3.0"], "2.14.1"),
+        (["numpy", "torch (==2.6.0)"], "2.6.0"),
+        (["torch (>=2.14.0)"], ""),  # as some repackage it
+        (None, ""),
+    ],
+)
+def test_a_torchvision_names_the_torch_that_it_was_built_for(
+    monkeypatch: pytest.MonkeyPatch, requirements: list[str] | None, needed: str
+) -> None:
+    monkeypatch.setattr("mgpubench.system.requires", lambda name: requirements)
+    assert describe_system().torchvision_needs == needed
