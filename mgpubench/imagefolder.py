@@ -25,6 +25,7 @@ SPLIT_NAMES = frozenset({"train", "training", "val", "valid", "validation", "tes
 """Folders that hold a whole data set each, and are hardly meant as classes."""
 
 SIZES_IN_DIGEST = 200
+"""Files, at most, whose sizes tell images of equal names apart."""
 
 LAYOUT = "FOLDER/<class>/<image>.jpg, for example FOLDER/cat/1.jpg and FOLDER/dog/2.jpg"
 

@@ -109,7 +109,7 @@ def _call(function: Callable[[], object], name: str) -> nn.Module:
 
 
 def _is_compiled(module: nn.Module) -> bool:
-    """True for what torch.compile or Module.compile has made; torch.export has no such trace."""
+    """True for what torch.compile or Module.compile has made."""
     by_function = type(module).__module__.startswith("torch._dynamo")
     return by_function or getattr(module, "_compiled_call_impl", None) is not None
 

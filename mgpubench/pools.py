@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -120,9 +120,8 @@ class Pool:
         return self.effective_mode not in UNJUDGED
 
 
-def mixed(pools: Iterable[Pool], columns: Mapping[str, str]) -> set[str]:
+def mixed(pools: Sequence[Pool], columns: Mapping[str, str]) -> set[str]:
     """The codes of those columns in which the runs of some pools differ."""
-    pools = list(pools)
     return {
         code
         for code, column in columns.items()

@@ -197,7 +197,7 @@ def _sentences(rows: Sequence[Row]) -> list[str]:
         for row in rows
         if 2 * row.finding_runs.get(BUSY_MACHINE, 0) > row.runs
     ]
-    if any(map(_has_fewer_pairs, rows)):
+    if any(_has_fewer_pairs(row, rows) for row in rows):
         sentences.append(PAIRED_NOTE)
     if any(row.group.device_type == "cpu" for row in rows):
         sentences.append(CPU_NOTE)
@@ -210,9 +210,18 @@ def _finding(code: str, row: Row) -> str:
     return plain(code) if count == row.runs else f"{plain(code)} ({count} of {row.runs} runs)"
 
 
-def _has_fewer_pairs(row: Row) -> bool:
+def _has_fewer_pairs(row: Row, rows: Sequence[Row]) -> bool:
+    """True if a total is over more runs than the ratio, be it this row's or its baseline's."""
     versus = row.versus_baseline
-    return versus is not None and versus.paired is True and versus.pairs < row.runs
+    if versus is None or not versus.paired:
+        return False
+    baselines = [
+        other.runs
+        for other in rows
+        if other.versus_baseline is None
+        and (other.mode == "single" or other.num_devices == row.num_devices)
+    ]
+    return versus.pairs < max([row.runs, *baselines])
 
 
 def _answer(row: Row, versus: Versus) -> str:

@@ -182,6 +182,7 @@ def test_totals_over_more_runs_than_the_ratio_are_told():
     pairs = [run(mode, 100.0, round=i + 1) for i in range(2) for mode in ("dp", "ddp")]
     assert note not in lines_of(pairs)
     assert note in lines_of([*pairs, run("ddp", 900.0, round=3)])
+    assert note in lines_of([*pairs, run("dp", 900.0, round=3)])
 
 
 def test_a_baseline_that_is_not_there_is_a_hyphen():
