@@ -15,10 +15,10 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import settings
 
-from mgpubench.config import Gpu, Machine, RunConfig
+from mgpubench.config.run_config import Gpu, Machine, RunConfig
 from mgpubench.launch.signals import STOPPING_SIGNALS, StopSignal
 from mgpubench.launch.supervisor import Needs, Supervisor, open_supervisor
-from mgpubench.records import RankRecord, RunRecord
+from mgpubench.results.schema import RankRecord, RunRecord
 from tests.processes import Command, descendants
 
 settings.register_profile("default", deadline=None, max_examples=200)
@@ -221,7 +221,7 @@ def run_here(supervisor: Supervisor) -> Callable[..., Here]:
         began_s = time.monotonic()
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(cwd)
-            patch.setattr("mgpubench.session.open_supervisor", lend)
+            patch.setattr("mgpubench.session.run.open_supervisor", lend)
             result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
         ended_s = time.monotonic()
         # A command that was interrupted ignores further signals, as its process is about to end.

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mgpubench.config import RunConfig
+from mgpubench.config.run_config import RunConfig
 from mgpubench.runners.ddp import process_group
-from mgpubench.share import Seat, Share, make_share, set_up_process
-from mgpubench.train import TrainStep
-from mgpubench.trainable import build_model
+from mgpubench.training.devices import Seat, Share, make_share, set_up_process
+from mgpubench.training.loop import TrainStep
+from mgpubench.training.trainable import build_model
 
 
 class Tied(torch.nn.Module):

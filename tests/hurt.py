@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mgpubench.config import RunConfig
+from mgpubench.config.run_config import RunConfig
 from mgpubench.errors import Interrupted
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mgpubench.config import DEFAULT_MARGIN, DEFAULT_OUT, MODES
+from mgpubench.config.run_config import DEFAULT_MARGIN, DEFAULT_OUT, MODES
 
 if TYPE_CHECKING:
-    from mgpubench.compare import Row
-    from mgpubench.config import Mode
-    from mgpubench.records import RunRecord
+    from mgpubench.analysis.compare import Row
+    from mgpubench.config.run_config import Mode
+    from mgpubench.results.schema import RunRecord
 
 
 def check_margin(context: click.Context, parameter: click.Parameter, percent: float) -> float:
@@ -58,7 +58,7 @@ def compare(
     PATH is a session folder, a folder of sessions or a runs.csv. Without any, the newest session
     under results is taken.
     """
-    from mgpubench.compare import compare as compare_runs
+    from mgpubench.analysis.compare import compare as compare_runs
 
     rows = compare_runs(_read(paths), baseline, margin_percent / 100)
     _print(rows, output_format)
@@ -67,7 +67,7 @@ def compare(
 def _read(paths: Sequence[Path]) -> list[RunRecord]:
     from mgpubench.errors import NoUsableResults
     from mgpubench.format import format_count
-    from mgpubench.reader import newest_session, read_sessions
+    from mgpubench.results.read import newest_session, read_sessions
 
     if not paths:
         folder, left_out = newest_session(Path(DEFAULT_OUT))
@@ -98,18 +98,18 @@ def _print(rows: Sequence[Row], output_format: str) -> None:
     if output_format == "table":
         from rich.console import Console
 
-        from mgpubench.report import print_comparison
+        from mgpubench.report.tables import print_comparison
 
         print_comparison(rows, Console())
     elif output_format == "markdown":
-        from mgpubench.report import comparison_markdown
+        from mgpubench.report.tables import comparison_markdown
 
         click.echo(comparison_markdown(rows), nl=False)
     elif output_format == "csv":
-        from mgpubench.export import to_csv
+        from mgpubench.report.export import to_csv
 
         click.echo(to_csv(rows), nl=False)
     else:
-        from mgpubench.export import to_json
+        from mgpubench.report.export import to_json
 
         click.echo(to_json(rows))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from mgpubench import host
 from mgpubench.cli.options import verbose_option
+from mgpubench.machine import host
 
 
 @click.command(short_help="What will hurt a benchmark here?")
@@ -24,10 +24,10 @@ def info(output_format: str) -> None:
     Works without a GPU, a driver or torch. The GPUs are asked in a process that ends.
     """
     host.check_current_folder()
-    from mgpubench.doctor import examine
-    from mgpubench.info import to_json, to_text
     from mgpubench.launch.signals import StopSignal
-    from mgpubench.survey import take_survey
+    from mgpubench.machine.advice import examine
+    from mgpubench.report.machine_report import to_json, to_text
+    from mgpubench.session.prepare import take_survey
 
     with StopSignal().installed() as stop:
         survey = take_survey(stop)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mgpubench.config import MODES, Mode
+from mgpubench.config.run_config import MODES, Mode
 
 _VERBOSE = "mgpubench.verbose"
 

@@ -12,15 +12,21 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from mgpubench import host
 from mgpubench.cli.options import is_verbose, parse_counts, parse_modes, verbose_option
-from mgpubench.config import DEFAULT_OUT, DEFAULT_TIMEOUT_S, DEVICE_CHOICES, PRECISIONS, SYNTHETIC
+from mgpubench.config.request import SMOKE, STANDARD, Request
+from mgpubench.config.run_config import (
+    DEFAULT_OUT,
+    DEFAULT_TIMEOUT_S,
+    DEVICE_CHOICES,
+    PRECISIONS,
+    SYNTHETIC,
+)
 from mgpubench.errors import BenchError, RequestRefused
 from mgpubench.format import plain, shell_path
-from mgpubench.request import SMOKE, STANDARD, Request
+from mgpubench.machine import host
 
 if TYPE_CHECKING:
-    from mgpubench.session import Call, Outcome
+    from mgpubench.session.run import Call, Outcome
 
     Make = Callable[[Call], Outcome]
 
@@ -134,7 +140,7 @@ def run(
     request = Request(**given)
     host.refuse_foreign_launcher(os.environ)
     host.check_current_folder()
-    from mgpubench.session import resume_session, run_session
+    from mgpubench.session.run import resume_session, run_session
 
     make: Make = partial(run_session, request)
     show = partial(show_plan, request)
@@ -167,8 +173,8 @@ def is_given(ctx: click.Context, name: str) -> bool:
 def show_plan(request: Request) -> None:
     """Print what would be run, in which order."""
     from mgpubench.launch.signals import StopSignal
-    from mgpubench.session import plan_session
-    from mgpubench.summary import print_plan
+    from mgpubench.report.run_summary import print_plan
+    from mgpubench.session.run import plan_session
 
     with StopSignal().installed() as stop:
         plan = plan_session(request, stop)
@@ -178,8 +184,8 @@ def show_plan(request: Request) -> None:
 
 def show_missing(folder: Path) -> None:
     """Print what a session lacks."""
-    from mgpubench.resume import load_session, read_progress
-    from mgpubench.summary import print_plan
+    from mgpubench.report.run_summary import print_plan
+    from mgpubench.session.resume import load_session, read_progress
 
     progress = read_progress(load_session(folder))
     say(progress.warnings)
@@ -197,9 +203,9 @@ def say(notices: Iterable[str]) -> None:
 
 def perform(make: Make, *, fail_fast: bool, verbose: bool) -> int:
     """Run the session, print its tables, and give the exit code."""
-    from mgpubench.display import SessionDisplay
     from mgpubench.launch.signals import StopSignal
-    from mgpubench.session import Call
+    from mgpubench.report.progress import SessionDisplay
+    from mgpubench.session.run import Call
 
     display = SessionDisplay(verbose=verbose)
     with StopSignal().installed() as stop:
@@ -215,7 +221,7 @@ def perform(make: Make, *, fail_fast: bool, verbose: bool) -> int:
 
 def conclude(outcome: Outcome) -> int:
     """Print what a session came to, and give the exit code."""
-    from mgpubench.summary import print_summary
+    from mgpubench.report.run_summary import print_summary
 
     failed = [record for record in outcome.records if not record.is_ok]
     try:

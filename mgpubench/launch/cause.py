@@ -7,10 +7,10 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mgpubench import host
 from mgpubench.errors import BenchError, RunFailed
 from mgpubench.format import format_size, shorten
 from mgpubench.launch.worker import Failure
+from mgpubench.machine import host
 
 _PEER_TROUBLE = re.compile(
     r"closed by peer|reset by peer|broken pipe|socket closed|peer closed|remote process exited"

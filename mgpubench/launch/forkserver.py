@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mgpubench import host
 from mgpubench.launch.orphans import PARENT_VARIABLE, SCRATCH_VARIABLE
+from mgpubench.machine import host
 
 
 @contextlib.contextmanager

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from mgpubench.config import RunConfig
+from mgpubench.config.run_config import RunConfig
 from mgpubench.errors import RunFailed
 from mgpubench.format import format_duration
-from mgpubench.launch.progress import StepCount
+from mgpubench.launch.step_count import StepCount
 
 PACE_TOLERANCE = 1.25
 PACE_EVIDENCE = 0.02

@@ -16,4 +16,4 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 end_fork_server_with_parent()
 
 with contextlib.suppress(BaseException):
-    importlib.import_module("mgpubench.machine")
+    importlib.import_module("mgpubench.machine.cuda")

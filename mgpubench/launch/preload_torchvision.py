@@ -4,4 +4,4 @@ import contextlib
 import importlib
 
 with contextlib.suppress(BaseException):
-    importlib.import_module("mgpubench.images")
+    importlib.import_module("mgpubench.training.data.decode")

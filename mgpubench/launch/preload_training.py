@@ -4,11 +4,11 @@ import contextlib
 import importlib
 
 MODULES = (
-    "mgpubench.launch.rank",
+    "mgpubench.training.rank",
     "mgpubench.runners.single",
     "mgpubench.runners.dp",
     "mgpubench.runners.ddp",
-    "mgpubench.preflight",
+    "mgpubench.training.preflight",
     "torch._dynamo",  # torch's optimizers import it at their first use, which costs a second
 )
 

@@ -21,7 +21,7 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any, Literal
 
-from mgpubench.config import RunConfig
+from mgpubench.config.run_config import RunConfig
 from mgpubench.errors import RunFailed
 from mgpubench.launch.cause import Exit, find_cause
 from mgpubench.launch.forkserver import (
@@ -31,11 +31,11 @@ from mgpubench.launch.forkserver import (
     start_limit,
 )
 from mgpubench.launch.pace import check_pace
-from mgpubench.launch.progress import STEP_COUNT_FILE, read_step_count
 from mgpubench.launch.scratch import check_limits, check_space, in_scratch, make_scratch
 from mgpubench.launch.signals import StopSignal
+from mgpubench.launch.step_count import STEP_COUNT_FILE, read_step_count
 from mgpubench.launch.worker import Failure, Task, work
-from mgpubench.records import RankRecord
+from mgpubench.results.schema import RankRecord
 
 POLL_S = 0.5
 """How often progress is drawn; ends and signals are noticed at once."""
@@ -48,7 +48,7 @@ JOIN_S = 5.0
 SHORT_TASK_TIMEOUT_S = 300.0
 """For loading torch, from a cold disk; and for describing the machine or inspecting a model."""
 LOG_TAIL_CHARACTERS = 4000
-RUN_RANK = "mgpubench.launch.rank:run_rank"
+RUN_RANK = "mgpubench.training.rank:run_rank"
 
 Needs = Literal["torch", "training", "torchvision"]
 """What the workers will import, each including the one before; it is loaded once for all."""

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mgpubench import host
 from mgpubench.errors import BenchError, Interrupted, TorchUnavailable
 from mgpubench.format import shorten, told
 from mgpubench.launch.orphans import end_group_with_parent
+from mgpubench.machine import host
 
 MAX_MESSAGE = 10_000
 MAX_DETAILS = 100_000

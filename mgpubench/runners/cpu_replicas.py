@@ -19,7 +19,7 @@ from torch.func import functional_call
 
 from mgpubench.errors import RunFailed
 from mgpubench.format import told
-from mgpubench.share import Share
+from mgpubench.training.devices import Share
 
 Lent = tuple[nn.Module, dict[str, Tensor]]
 """A replica: the structure of the module, and the tensors that it works with in this step."""

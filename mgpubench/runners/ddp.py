@@ -16,12 +16,12 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mgpubench.config import RunConfig
-from mgpubench.data import open_feed
-from mgpubench.records import RankRecord
-from mgpubench.share import Seat, Share
-from mgpubench.train import measure
-from mgpubench.trainable import build_model
+from mgpubench.config.run_config import RunConfig
+from mgpubench.results.schema import RankRecord
+from mgpubench.training.data.loader import open_feed
+from mgpubench.training.devices import Seat, Share
+from mgpubench.training.loop import measure
+from mgpubench.training.trainable import build_model
 
 PEER_PATIENCE = timedelta(minutes=1)
 

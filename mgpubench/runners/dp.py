@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from torch import nn
 
-from mgpubench.config import RunConfig
-from mgpubench.data import open_feed
-from mgpubench.records import RankRecord
+from mgpubench.config.run_config import RunConfig
+from mgpubench.results.schema import RankRecord
 from mgpubench.runners.cpu_replicas import wrap_on_cpu
-from mgpubench.share import Seat, Share
-from mgpubench.train import measure, no_barrier
-from mgpubench.trainable import build_model
+from mgpubench.training.data.loader import open_feed
+from mgpubench.training.devices import Seat, Share
+from mgpubench.training.loop import measure, no_barrier
+from mgpubench.training.trainable import build_model
 
 
 def run(config: RunConfig, seat: Seat) -> RankRecord:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mgpubench.config import RunConfig
-from mgpubench.data import open_feed
-from mgpubench.records import RankRecord
-from mgpubench.share import Seat
-from mgpubench.train import measure, no_barrier
-from mgpubench.trainable import build_model
+from mgpubench.config.run_config import RunConfig
+from mgpubench.results.schema import RankRecord
+from mgpubench.training.data.loader import open_feed
+from mgpubench.training.devices import Seat
+from mgpubench.training.loop import measure, no_barrier
+from mgpubench.training.trainable import build_model
 
 
 def run(config: RunConfig, seat: Seat) -> RankRecord:

@@ -19,17 +19,18 @@ import torchvision
 from sides import MARGIN, cpu_config, in_turn, report
 from torch import nn
 
-from mgpubench import host, stats
-from mgpubench.config import NUM_SYNTHETIC_CLASSES, RunConfig
-from mgpubench.data import open_feed
-from mgpubench.launch.progress import StepCounter
+from mgpubench.analysis import stats
+from mgpubench.analysis.stats import Comparison
+from mgpubench.config.request import Request
+from mgpubench.config.run_config import NUM_SYNTHETIC_CLASSES, RunConfig
 from mgpubench.launch.signals import StopSignal
+from mgpubench.launch.step_count import StepCounter
 from mgpubench.launch.supervisor import open_supervisor
-from mgpubench.request import Request
-from mgpubench.share import make_share, set_up_process
-from mgpubench.stats import Comparison
-from mgpubench.timing import HostClock
-from mgpubench.train import (
+from mgpubench.machine import host
+from mgpubench.training.clock import HostClock
+from mgpubench.training.data.loader import open_feed
+from mgpubench.training.devices import make_share, set_up_process
+from mgpubench.training.loop import (
     LEARNING_RATE,
     MOMENTUM,
     WEIGHT_DECAY,
@@ -39,7 +40,7 @@ from mgpubench.train import (
     no_barrier,
     train,
 )
-from mgpubench.trainable import build_model
+from mgpubench.training.trainable import build_model
 
 BIN = Path(sys.executable).parent
 

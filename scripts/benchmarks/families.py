@@ -12,13 +12,13 @@ from pathlib import Path
 import torch
 import torchvision
 
-from mgpubench import host
-from mgpubench.config import BUILTIN_MODELS, RunConfig
+from mgpubench.config.plan import make_plan
+from mgpubench.config.request import Request
+from mgpubench.config.run_config import BUILTIN_MODELS, RunConfig
 from mgpubench.errors import BenchError
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Supervisor, open_supervisor
-from mgpubench.plan import make_plan
-from mgpubench.request import Request
+from mgpubench.machine import host
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 MODES = ("single", "dp", "ddp")
@@ -70,7 +70,7 @@ def main() -> None:
     with StopSignal().installed() as stop, open_supervisor(stop, "torchvision") as parent:
         for family, name in families():
             runs = plan_one_step(name)
-            facts = parent.call("mgpubench.preflight:inspect_model", list(runs[:1]))
+            facts = parent.call("mgpubench.training.preflight:inspect_model", list(runs[:1]))
             answers = " | ".join(try_modes(parent, runs))
             lines.append(
                 f"| {family} | {name} | {facts.num_parameters:,} | {runs[0].image_size} "

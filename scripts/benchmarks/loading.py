@@ -17,15 +17,15 @@ from torch.utils.data import DataLoader, default_collate
 from torchvision import datasets, transforms
 from torchvision.io import decode_image, read_file
 
-from mgpubench import host
-from mgpubench.config import RunConfig
-from mgpubench.data import FolderDataset, _collate, open_feed
-from mgpubench.imagefolder import list_images
-from mgpubench.models import make_module
-from mgpubench.request import Request
-from mgpubench.share import make_share, set_up_process
-from mgpubench.train import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, TrainStep
-from mgpubench.trainable import build_model
+from mgpubench.config.request import Request
+from mgpubench.config.run_config import RunConfig
+from mgpubench.machine import host
+from mgpubench.training.data.listing import list_images
+from mgpubench.training.data.loader import FolderDataset, _collate, open_feed
+from mgpubench.training.devices import make_share, set_up_process
+from mgpubench.training.loop import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, TrainStep
+from mgpubench.training.models.by_name import make_module
+from mgpubench.training.trainable import build_model
 
 IMAGE_SIZE = 224
 BATCH = 20

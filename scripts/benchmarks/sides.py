@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from mgpubench import host, stats
-from mgpubench.config import RunConfig
-from mgpubench.plan import make_plan
-from mgpubench.request import Request
-from mgpubench.stats import Comparison
+from mgpubench.analysis import stats
+from mgpubench.analysis.stats import Comparison
+from mgpubench.config.plan import make_plan
+from mgpubench.config.request import Request
+from mgpubench.config.run_config import RunConfig
+from mgpubench.machine import host
 
 MARGIN = 0.02
 

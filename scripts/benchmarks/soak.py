@@ -18,7 +18,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from mgpubench.reader import read_runs
+from mgpubench.results.read import read_runs
 from tests.processes import Command, Process, descendants
 
 END_S = 60.0

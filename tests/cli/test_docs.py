@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mgpubench import __version__, host
-from mgpubench.checks import BUSY_MACHINE, CPU_SMOKE
+from mgpubench import __version__
+from mgpubench.analysis.findings import BUSY_MACHINE, CPU_SMOKE
+from mgpubench.analysis.groups import MIXED_IN_ROW, MIXED_IN_TABLE, UNEQUAL_LOADERS
 from mgpubench.cli import cli
-from mgpubench.pools import MIXED_IN_ROW, MIXED_IN_TABLE, UNEQUAL_LOADERS
-from mgpubench.records import RunRecord, StepRecord
-from mgpubench.system import Survey
-from tests.unit.test_doctor import SYSTEM
+from mgpubench.machine import host
+from mgpubench.machine.system import Survey
+from mgpubench.results.schema import RunRecord, StepRecord
+from tests.unit.machine.test_advice import SYSTEM
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -58,7 +59,7 @@ def results(tmp_path: Path, photos: Callable[..., Path], monkeypatch: pytest.Mon
         torch_error="",
         environment={},
     )
-    monkeypatch.setattr("mgpubench.survey.take_survey", lambda stop: survey)
+    monkeypatch.setattr("mgpubench.session.prepare.take_survey", lambda stop: survey)
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("mgpubench")])
@@ -125,7 +126,7 @@ def test_every_column_is_explained_in_its_order() -> None:
 
 
 def test_every_finding_is_explained_and_no_other() -> None:
-    source = (ROOT / "mgpubench" / "checks.py").read_text()
+    source = (ROOT / "mgpubench" / "analysis" / "findings.py").read_text()
     codes = {
         *(CPU_SMOKE, BUSY_MACHINE, UNEQUAL_LOADERS),
         *MIXED_IN_ROW,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mgpubench.launch.progress import STEP_COUNT_FILE, read_step_count
+from mgpubench.launch.step_count import STEP_COUNT_FILE, read_step_count
 from mgpubench.launch.supervisor import Supervisor
 from tests.processes import Process, descendants, wait_until
 

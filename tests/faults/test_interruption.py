@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mgpubench.display import SessionDisplay
+from mgpubench.report.progress import SessionDisplay
 from tests.conftest import Here
 from tests.faults.cases import ENDLESS, Fault, Hurt, each_mode
 from tests.faults.conftest import rows, statuses

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import mgpubench.launch.supervisor as supervisor_module
-from mgpubench.config import RunConfig
+from mgpubench.config.run_config import RunConfig
 from mgpubench.errors import BenchError, RunFailed
 from mgpubench.launch.supervisor import Supervisor
 from tests.processes import all_processes, mgpubench, wait_until

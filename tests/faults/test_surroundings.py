@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from mgpubench.reader import read_runs
+from mgpubench.results.read import read_runs
 from tests.faults.conftest import rows, statuses
 from tests.processes import Command, mgpubench, wait_until
 

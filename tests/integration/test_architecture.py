@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from mgpubench.architecture import digest_of
+from mgpubench.training.models.architecture import digest_of
 
 
 class Own(nn.Module):

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from mgpubench.config import RunConfig
-from mgpubench.data import open_feed
-from mgpubench.imagefolder import list_images
-from mgpubench.share import make_share
+from mgpubench.config.run_config import RunConfig
+from mgpubench.training.data.listing import list_images
+from mgpubench.training.data.loader import open_feed
+from mgpubench.training.devices import make_share
 
 Make = Callable[..., RunConfig]
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from mgpubench.config import RunConfig
+from mgpubench.config.run_config import RunConfig
 from mgpubench.errors import RunFailed
 from mgpubench.launch.supervisor import Supervisor
 from mgpubench.runners.cpu_replicas import wrap_on_cpu
-from mgpubench.share import make_share
+from mgpubench.training.devices import make_share
 from tests import gradients
 from tests.conftest import make_cpu_config
 

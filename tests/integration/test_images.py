@@ -11,9 +11,9 @@ from PIL import Image
 from torch import Tensor
 from torchvision import transforms
 
-from mgpubench.data import FolderDataset
-from mgpubench.images import UnreadableImage, jpeg_pixels
-from mgpubench.records import Remark
+from mgpubench.results.schema import Remark
+from mgpubench.training.data.decode import UnreadableImage, jpeg_pixels
+from mgpubench.training.data.loader import FolderDataset
 
 
 def picture(mode: str, width: int = 300, height: int = 200) -> Image.Image:
@@ -193,7 +193,7 @@ def test_a_fault_of_ours_is_no_bad_image(tmp_path: Path, monkeypatch: pytest.Mon
     def out_of_memory(*arguments: object) -> None:
         raise RuntimeError("cannot allocate memory")
 
-    monkeypatch.setattr("mgpubench.images.resize_and_crop", out_of_memory)
+    monkeypatch.setattr("mgpubench.training.data.decode.resize_and_crop", out_of_memory)
     with pytest.raises(RuntimeError, match="cannot allocate memory"):
         FolderDataset([(str(path), 0)], 32, skip_bad=True)[0]
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from mgpubench import machine
+from mgpubench.machine import cuda
 
 SetUp = Callable[..., None]
 
 
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> SetUp:
+def set_up_cuda(monkeypatch: pytest.MonkeyPatch) -> SetUp:
     """CUDA with so many GPUs, of which the driver's library counts others before it is started."""
 
     def set_up(num_gpus: int, *, by_driver: int, error: Exception | None = None) -> None:
@@ -44,19 +44,19 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> SetUp:
     return set_up
 
 
-def test_gpus_are_counted_as_cuda_has_them(cuda: SetUp) -> None:
+def test_gpus_are_counted_as_cuda_has_them(set_up_cuda: SetUp) -> None:
     """C56: a host with eight GPUs in slices, of which a process sees one."""
-    cuda(1, by_driver=8)
-    found = machine.describe()
+    set_up_cuda(1, by_driver=8)
+    found = cuda.describe()
     assert [gpu.uuid for gpu in found.gpus] == ["u0"]
     assert found.gpus[0].capability == (9, 0)
     assert found.cuda_reason == ""
-    assert machine.describe_build().without_peer_access == ()
+    assert cuda.describe_build().without_peer_access == ()
 
 
-def test_pairs_without_peer_access_are_named(cuda: SetUp) -> None:
-    cuda(3, by_driver=3)
-    assert machine.describe_build().without_peer_access == ((1, 0), (2, 0), (2, 1))
+def test_pairs_without_peer_access_are_named(set_up_cuda: SetUp) -> None:
+    set_up_cuda(3, by_driver=3)
+    assert cuda.describe_build().without_peer_access == ((1, 0), (2, 0), (2, 1))
 
 
 @pytest.mark.parametrize(
@@ -66,22 +66,22 @@ def test_pairs_without_peer_access_are_named(cuda: SetUp) -> None:
         torch.cuda.DeferredCudaCallError("CUDA call failed lazily"),
     ],
 )
-def test_a_cuda_that_cannot_be_started_is_a_reason(cuda: SetUp, error: Exception) -> None:
-    cuda(2, by_driver=2, error=error)
-    found = machine.describe()
+def test_a_cuda_that_cannot_be_started_is_a_reason(set_up_cuda: SetUp, error: Exception) -> None:
+    set_up_cuda(2, by_driver=2, error=error)
+    found = cuda.describe()
     assert found.gpus == ()
     assert found.cuda_reason == str(error)
-    assert machine.describe_build().without_peer_access == ()
+    assert cuda.describe_build().without_peer_access == ()
 
 
 def test_a_gpu_that_is_too_old_for_cudnn_is_no_matter(
-    cuda: SetUp, monkeypatch: pytest.MonkeyPatch
+    set_up_cuda: SetUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Torch refuses to tell cuDNN's version below compute capability 7.5."""
 
     def refuse() -> int:
         raise RuntimeError("cuDNN version 92400 is not compatible with devices with SM < 7.5")
 
-    cuda(2, by_driver=2)
+    set_up_cuda(2, by_driver=2)
     monkeypatch.setattr(torch.backends.cudnn, "version", refuse)
-    assert machine.describe_build().cudnn_version is None
+    assert cuda.describe_build().cudnn_version is None

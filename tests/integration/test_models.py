@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from mgpubench.config import default_image_size
+from mgpubench.config.run_config import default_image_size
 from mgpubench.errors import RequestRefused, TorchUnavailable
-from mgpubench.preflight import inspect_model
-from mgpubench.records import ModelFacts
-from mgpubench.train import TrainStep
-from mgpubench.trainable import TrainableModel, build_model
+from mgpubench.results.schema import ModelFacts
+from mgpubench.training.loop import TrainStep
+from mgpubench.training.preflight import inspect_model
+from mgpubench.training.trainable import TrainableModel, build_model
 from tests.conftest import make_cpu_config
 
 

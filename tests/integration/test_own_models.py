@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from mgpubench.errors import RequestRefused
-from mgpubench.preflight import inspect_model
-from mgpubench.records import ModelFacts
-from mgpubench.trainable import build_model
+from mgpubench.results.schema import ModelFacts
+from mgpubench.training.preflight import inspect_model
+from mgpubench.training.trainable import build_model
 from tests.conftest import make_cpu_config
 
 NETS = """

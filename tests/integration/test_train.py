@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from mgpubench.config import RunConfig
-from mgpubench.data import open_feed
-from mgpubench.records import RankRecord
+from mgpubench.config.run_config import RunConfig
+from mgpubench.results.schema import RankRecord
 from mgpubench.runners.cpu_replicas import CpuReplicas
-from mgpubench.share import Seat, apply_settings, make_share, set_up_process
-from mgpubench.train import Job, Schedule, make_schedule, measure, no_barrier, train
-from mgpubench.trainable import build_model
+from mgpubench.training.data.loader import open_feed
+from mgpubench.training.devices import Seat, apply_settings, make_share, set_up_process
+from mgpubench.training.loop import Job, Schedule, make_schedule, measure, no_barrier, train
+from mgpubench.training.trainable import build_model
 
 Make = Callable[..., RunConfig]
 

@@ -1,0 +1,1 @@
+"""Judgement: what the figures mean, and whether a difference is real."""

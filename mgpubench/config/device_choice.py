@@ -1,0 +1,91 @@
+"""Which devices a request gets on a machine, or why it gets none."""
+
+from __future__ import annotations
+
+from mgpubench.config.request import Request
+from mgpubench.config.run_config import DeviceType, Machine
+from mgpubench.errors import RequestRefused
+
+TENSOR_FLOAT_CAPABILITY = (8, 0)
+"""From this compute capability on tensor cores know TF32 and bf16."""
+
+
+def choose_device(request: Request, machine: Machine) -> DeviceType:
+    """CUDA where it is usable and wanted, else the CPU where that is acceptable.
+
+    Raises:
+        RequestRefused: if GPUs were asked for by name or number, and are not there.
+    """
+    if request.wants_cpu:
+        return "cpu"
+    if machine.gpus:
+        _check_count(request, machine)
+        return "cuda"
+    if request.device == "cuda" or request.gpus is not None or request.oversubscribe:
+        asked = "--device cuda" if request.device == "cuda" else "--oversubscribe"
+        if request.gpus is not None:
+            asked = f"--gpus {_join(request.gpus)}"
+        raise RequestRefused(
+            f"{asked} needs GPUs and 0 are usable: {why_no_gpu(machine)}",
+            "Add --smoke for a quick check on the CPU, or --device cpu for the whole work there.",
+        )
+    return "cpu"
+
+
+def check_options(request: Request, machine: Machine, device_type: DeviceType) -> None:
+    """Refuse options that the chosen devices cannot heed.
+
+    Raises:
+        RequestRefused: naming the option and the devices.
+    """
+    if request.backend == "nccl" and device_type == "cpu":
+        raise RequestRefused(
+            f"--backend nccl needs GPUs and 0 are usable: {machine.cuda_reason}",
+            "Use --backend gloo, or leave it out.",
+        )
+    if request.backend == "nccl" and max(request.gpus or (0,)) > machine.num_gpus > 0:
+        raise RequestRefused(
+            "--backend nccl refuses several ranks on one GPU, as --oversubscribe makes them",
+            "Use --backend gloo, or leave one of them out.",
+        )
+    if request.precision == "tf32" and not has_tf32(machine, device_type):
+        devices = ", ".join(gpu.name for gpu in machine.gpus) or "the CPU"
+        raise RequestRefused(
+            f"--precision tf32 needs GPUs of compute capability 8.0 or higher, not {devices}",
+            "Use --precision fp32, or leave the option out.",
+        )
+
+
+def has_tf32(machine: Machine, device_type: DeviceType) -> bool:
+    """True where every device has tensor cores for TF32."""
+    return device_type == "cuda" and all(
+        gpu.capability >= TENSOR_FLOAT_CAPABILITY for gpu in machine.gpus
+    )
+
+
+def why_no_gpu(machine: Machine) -> str:
+    """Torch's own reason, and the variable that may hide the GPUs."""
+    return f"{machine.cuda_reason}{_visible(machine)}"
+
+
+def _check_count(request: Request, machine: Machine) -> None:
+    visible = machine.num_gpus
+    if request.gpus is None or request.oversubscribe or max(request.gpus) <= visible:
+        return
+    raise RequestRefused(
+        f"--gpus {_join(request.gpus)} needs {max(request.gpus)} GPUs and {visible} "
+        f"{'is' if visible == 1 else 'are'} usable{_visible(machine)}",
+        "A process sees only one MIG slice, however many are listed: use --gpus 1."
+        if "MIG-" in (machine.cuda_visible_devices or "")
+        else "Ask for fewer, make more visible with CUDA_VISIBLE_DEVICES, or add --device cpu.",
+    )
+
+
+def _visible(machine: Machine) -> str:
+    if machine.cuda_visible_devices is None:
+        return ""
+    return f"; CUDA_VISIBLE_DEVICES={machine.cuda_visible_devices}"
+
+
+def _join(counts: tuple[int, ...]) -> str:
+    return ",".join(map(str, counts))

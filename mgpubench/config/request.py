@@ -1,0 +1,226 @@
+"""What a person asks for; it knows nothing of the machine, and is checked without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mgpubench.config.run_config import (
+    DDP_FLAGS,
+    DEFAULT_OUT,
+    DEFAULT_TIMEOUT_S,
+    MAX_GPUS,
+    MAX_NUMBER,
+    MAX_TIMEOUT_S,
+    SYNTHETIC,
+    DeviceChoice,
+    Mode,
+    Precision,
+    Scaling,
+    is_folder,
+    is_own_model,
+)
+from mgpubench.errors import RequestRefused
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preset:
+    """The values of the options that were not given."""
+
+    model: str
+    batch_per_gpu: int
+    image_size: int | None
+    """None: the model's own."""
+    warmup_steps: int
+    steps: int
+    rounds: int
+
+
+STANDARD = Preset(
+    model="resnet50", batch_per_gpu=64, image_size=None, warmup_steps=20, steps=100, rounds=5
+)
+SMOKE = Preset(model="tiny-cnn", batch_per_gpu=8, image_size=32, warmup_steps=2, steps=5, rounds=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What a person asked for; None means that the option was not given."""
+
+    modes: tuple[Mode, ...] | None = None
+    """Modes to run; None means all that make sense."""
+    gpus: tuple[int, ...] | None = None
+    """Numbers of devices for dp and ddp (counts, not indices)."""
+    device: DeviceChoice | None = None
+    """Where to run; None means auto, or CPU in a smoke run."""
+    model: str | None = None
+    batch_per_gpu: int | None = None
+    """Weak scaling: samples that each device takes a step."""
+    global_batch: int | None = None
+    """Strong scaling: samples that all devices together take a step."""
+    data: str = SYNTHETIC
+    """`synthetic`, `synthetic-host`, or the path of an ImageFolder."""
+    skip_bad_images: bool = False
+    """Let another image stand in for one that cannot be read, and count it."""
+    image_size: int | None = None
+    precision: Precision | None = None
+    workers_per_gpu: int | None = None
+    """Loader workers for each device."""
+    warmup_steps: int | None = None
+    steps: int | None = None
+    rounds: int | None = None
+    seed: int | None = None
+    """Seed of weights and data (0 if not given) and, only if given, of the order of the runs."""
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    """Seconds that one run may take, its start included."""
+    out: str = DEFAULT_OUT
+    """Folder in which the session's folder is made."""
+    smoke: bool = False
+    oversubscribe: bool = False
+    """Several replicas on one GPU, to test the code paths; never a speed."""
+    channels_last: bool = False
+    """Images and weights in the order N, H, W, C, which tensor cores like."""
+    compiled: bool = False
+    """Compile the model with torch.compile before the warm-up."""
+    cudnn_benchmark: bool = False
+    """Let cuDNN try its algorithms out during the warm-up, in every process."""
+    backend: str | None = None
+    """Backend of DDP's process group; None means nccl on GPUs and gloo elsewhere."""
+    bucket_cap_mb: float | None = None
+    """DDP's bucket size in MiB; None is torch's default, with a small first bucket."""
+    gradient_as_bucket_view: bool = False
+    static_graph: bool = False
+    find_unused_parameters: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what is impossible on any machine, naming the options and the numbers."""
+        if self.batch_per_gpu is not None and self.global_batch is not None:
+            raise RequestRefused(
+                f"--batch-per-gpu {self.batch_per_gpu} and --global-batch {self.global_batch} "
+                "exclude each other",
+                "Give --batch-per-gpu for weak scaling or --global-batch for strong scaling.",
+            )
+        for option, value, least in (
+            ("--batch-per-gpu", self.batch_per_gpu, 1),
+            ("--global-batch", self.global_batch, 1),
+            ("--image-size", self.image_size, 1),
+            ("--workers-per-gpu", self.workers_per_gpu, 0),
+            ("--warmup-steps", self.warmup_steps, 0),
+            ("--steps", self.steps, 1),
+            ("--rounds", self.rounds, 1),
+            ("--seed", self.seed, 0),
+        ):
+            if value is not None and not least <= value <= MAX_NUMBER:
+                bound = f"at least {least}" if value < least else f"at most {MAX_NUMBER}"
+                raise RequestRefused(f"{option} is {value}, and must be {bound}")
+        if not 0 < self.timeout_s <= MAX_TIMEOUT_S:
+            raise RequestRefused(
+                f"--timeout is {self.timeout_s:g}, and must be above 0 and at most "
+                f"{MAX_TIMEOUT_S:.0f} seconds"
+            )
+        for option, text in (("--data", self.data), ("--model", self.model), ("--out", self.out)):
+            if text == "":
+                raise RequestRefused(f"{option} is empty", "Is a variable of the shell unset?")
+        if self.bucket_cap_mb is not None and not 0 < self.bucket_cap_mb <= MAX_NUMBER:
+            raise RequestRefused(
+                f"--bucket-cap-mb is {self.bucket_cap_mb:g}, and must be a number above 0"
+            )
+        self._check_model()
+        self._check_gpus()
+        self._check_device()
+        self._check_ddp_options()
+
+    def _check_model(self) -> None:
+        if self.model is not None and is_own_model(self.model):
+            module, _, function = self.model.partition(":")
+            if not all(name.isidentifier() for name in [*module.split("."), function]):
+                raise RequestRefused(
+                    f"--model {self.model} is not package.module:function",
+                    "For the function make_net in nets/small.py it is nets.small:make_net",
+                )
+        if self.compiled and self.modes is not None and "dp" in self.modes:
+            raise RequestRefused(
+                "--compile and --mode dp exclude each other: in DataParallel's replicas compiled "
+                "models have run uncompiled, or failed",
+                "Use --compile --mode single,ddp.",
+            )
+        if self.skip_bad_images and not self.uses_folder:
+            raise RequestRefused(
+                f"--skip-bad-images needs a folder of images, and --data is {self.data}"
+            )
+
+    def _check_ddp_options(self) -> None:
+        """Refuse options that nothing in the plan would heed."""
+        names = [name for name, _ in self.ddp_options] + ["backend"] * (self.backend is not None)
+        if names and self.modes is not None and "ddp" not in self.modes:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in names)
+            raise RequestRefused(
+                f"{options}: for ddp, which --mode {','.join(self.modes)} does not run"
+            )
+        if self.wants_cpu and self.backend == "nccl":
+            raise RequestRefused(
+                "--backend nccl needs NVIDIA GPUs", "Use --backend gloo, or leave it out."
+            )
+
+    def _check_gpus(self) -> None:
+        if self.gpus is None:
+            return
+        if not self.gpus or min(self.gpus) < 1:
+            raise RequestRefused(
+                f"--gpus takes numbers of GPUs, at least 1, not {','.join(map(str, self.gpus))}",
+                "It is a count and not an index; choose which GPUs with CUDA_VISIBLE_DEVICES.",
+            )
+        if max(self.gpus) > MAX_GPUS:
+            raise RequestRefused(f"--gpus is {max(self.gpus)}, and must be at most {MAX_GPUS}")
+        for count in self.gpus:
+            check_divisible(self.global_batch, count)
+
+    def _check_device(self) -> None:
+        if self.wants_cpu and self.precision == "tf32":
+            raise RequestRefused(
+                "--precision tf32 needs an NVIDIA GPU; a CPU has no TF32",
+                "Use --precision fp32, or leave the option out.",
+            )
+        if self.wants_cpu and self.oversubscribe:
+            raise RequestRefused(
+                "--oversubscribe puts several replicas on one GPU and means nothing on a CPU",
+                "Leave it out: on a CPU the replicas share the cores anyway.",
+            )
+
+    @property
+    def ddp_options(self) -> tuple[tuple[str, str], ...]:
+        """DDP's options that are not at torch's default, by their names in torch."""
+        given = [(name, "true") for name in DDP_FLAGS if getattr(self, name)]
+        if self.bucket_cap_mb is not None:
+            given.append(("bucket_cap_mb", f"{self.bucket_cap_mb:g}"))
+        return tuple(given)
+
+    @property
+    def wants_cpu(self) -> bool:
+        """True where the request itself says CPU, whatever the machine has."""
+        return self.device == "cpu" or (self.smoke and self.device is None)
+
+    @property
+    def scaling(self) -> Scaling:
+        """`strong` where the global batch is fixed, `weak` where the batch of a device is."""
+        return "weak" if self.global_batch is None else "strong"
+
+    @property
+    def uses_folder(self) -> bool:
+        """True where the data are real images."""
+        return is_folder(self.data)
+
+
+def check_divisible(global_batch: int | None, num_devices: int) -> None:
+    """Refuse a global batch that the devices cannot share equally.
+
+    torch.nn.DataParallel would cut 9 samples on 8 GPUs into 2,2,2,2,1 and leave three GPUs idle.
+
+    Raises:
+        RequestRefused: if `num_devices` does not divide `global_batch`.
+    """
+    if global_batch is not None and global_batch % num_devices:
+        below = global_batch // num_devices * num_devices
+        nearest = f"{below} or {below + num_devices}" if below else f"{num_devices}"
+        raise RequestRefused(
+            f"--global-batch {global_batch} cannot be shared equally by {num_devices} devices",
+            f"Every device must get the same number of samples; try {nearest}.",
+        )

@@ -1,0 +1,176 @@
+"""What on this machine will hurt a benchmark, and the remedy for each thing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from mgpubench.config.plan import MAX_DEFAULT_WORKERS
+from mgpubench.config.request import STANDARD
+from mgpubench.config.run_config import PREFETCH_FACTOR, TORCHVISION_IMAGE_SIZE, Machine
+from mgpubench.format import format_count, format_size
+from mgpubench.machine import host
+from mgpubench.machine.gpu_advice import Advice, examine_gpus
+from mgpubench.machine.system import Survey, System
+
+MIN_OPEN_FILES = 1024
+"""Loader workers hand every tensor over by a file descriptor."""
+
+MIN_AVAILABLE_BYTES = 4 * 2**30
+"""Torch with its CUDA libraries takes 2 to 3 GB of RAM in a process."""
+
+MAX_LOAD_PER_CORE = 0.75
+"""Above this, other work takes cores that the loaders and the ranks would use."""
+
+LOADER_BYTES_PER_GPU = (
+    MAX_DEFAULT_WORKERS * PREFETCH_FACTOR * STANDARD.batch_per_gpu * 3 * TORCHVISION_IMAGE_SIZE**2
+)
+"""What the loaders of a default run keep ready in shared memory: uint8 images."""
+
+LOOPBACKS = ("lo", "lo0")
+
+COSTLY_VARIABLES = {
+    "CUDA_LAUNCH_BLOCKING": "makes the host wait for every kernel",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": "makes torch allocate every tensor anew",
+    "NCCL_P2P_DISABLE": "sends what GPUs exchange through the host's memory",
+    "NCCL_SHM_DISABLE": "sends what GPUs exchange through the network stack",
+    "NCCL_DEBUG": "may make NCCL print while it is measured",
+    "TORCH_DISTRIBUTED_DEBUG": "makes DDP check and log what it does",
+    "OMP_NUM_THREADS": "sets the threads of every rank, in place of the cores / ranks",
+    "TORCHDYNAMO_DISABLE": "switches --compile off",
+    "TORCH_COMPILE_DISABLE": "switches --compile off",
+}
+HARMLESS_VALUES = {"", "0", "OFF", "WARN", "VERSION"}
+
+
+def examine(survey: Survey) -> list[Advice]:
+    """All advice about a machine, what matters most first."""
+    return [
+        *_torch(survey),
+        *examine_gpus(survey),
+        *_processors(survey),
+        *_memory(survey),
+        *_variables(survey.environment),
+        *_rest(survey.system),
+    ]
+
+
+def _torch(survey: Survey) -> Iterator[Advice]:
+    if survey.torch_error:
+        yield Advice(
+            "no-torch",
+            survey.torch_error,
+            "Install torch and its torchvision; `python -c 'import torch'` must work.",
+        )
+    elif "torchvision" not in survey.system.packages:
+        yield Advice(
+            "no-torchvision",
+            "torchvision is not installed: only the models tiny-cnn and mlp, and synthetic data",
+            "Install the torchvision that goes with this torch.",
+        )
+    elif survey.machine and not _fits(survey.system.torchvision_needs, survey.machine):
+        yield Advice(
+            "no-torchvision",
+            f"torchvision {survey.machine.torchvision_version} was built for torch "
+            f"{survey.system.torchvision_needs}, and torch is {survey.machine.torch_version}: its "
+            "models and images will hardly work",
+            "Install the torchvision that goes with this torch.",
+        )
+
+
+def _fits(needed: str, machine: Machine) -> bool:
+    return needed in ("", machine.torch_version.partition("+")[0])
+
+
+def _processors(survey: Survey) -> Iterator[Advice]:
+    system = survey.system
+    gpus = survey.machine.num_gpus if survey.machine else 0
+    if system.cores and system.usable_cores < system.cores:
+        yield Advice(
+            "fewer-cores",
+            f"only {system.usable_cores} of {system.cores} cores may be used (affinity or cgroup)",
+            "Ask the batch system or container for more: --cpus-per-task, --cpus, taskset.",
+        )
+    if system.usable_cores < MAX_DEFAULT_WORKERS * gpus:
+        yield Advice(
+            "few-cores",
+            f"{format_count(system.usable_cores, 'core')} for {format_count(gpus, 'GPU')}: with "
+            "real images the loaders may be what is measured",
+            "Compare with --data synthetic, which needs no loaders.",
+        )
+    load = system.load_average_1min
+    if load is not None and load > MAX_LOAD_PER_CORE * system.usable_cores:
+        yield Advice(
+            "busy",
+            f"the load average of the last minute is {load:.1f} on "
+            f"{format_count(system.usable_cores, 'usable core')}: something is running, or was",
+            "Wait, or stop it: top shows what it is.",
+        )
+    if system.governor not in ("", "performance"):
+        yield Advice(
+            "governor",
+            f"the CPU frequency governor is {system.governor}: clocks rise only after a while",
+            "cpupower frequency-set -g performance (root).",
+        )
+
+
+def _memory(survey: Survey) -> Iterator[Advice]:
+    system, shared = survey.system, survey.system.shared_memory
+    gpus = max(1, survey.machine.num_gpus if survey.machine else 0)
+    needed = gpus * LOADER_BYTES_PER_GPU
+    remedy = "docker run --shm-size=8g or --ipc=host; or run with --workers-per-gpu 0."
+    if shared is None or not shared.is_writable:
+        yield Advice(
+            "no-shm", "/dev/shm is missing or cannot be written, and loader workers need it", remedy
+        )
+    elif shared.free_bytes < needed:
+        yield Advice(
+            "small-shm",
+            f"/dev/shm has {format_size(shared.free_bytes)} free of "
+            f"{format_size(shared.size_bytes)}; the loader workers of a default run with real "
+            f"images keep up to {format_size(needed)} there",
+            remedy,
+        )
+    if system.memory_available_bytes < MIN_AVAILABLE_BYTES:
+        yield Advice(
+            "little-memory",
+            f"{format_size(system.memory_available_bytes)} of RAM are available; torch takes 2 to "
+            "3 GB in a process",
+            "Free some, or raise the limit of the container.",
+        )
+    if system.open_files_soft is not None and system.open_files_soft < MIN_OPEN_FILES:
+        yield Advice(
+            "few-files",
+            f"a process may open {system.open_files_soft} files; loader workers need hundreds",
+            f"ulimit -n {MIN_OPEN_FILES * 4}"
+            if (system.open_files_hard or MIN_OPEN_FILES * 4) >= MIN_OPEN_FILES * 4
+            else "Have the hard limit raised: limits.conf, or docker run --ulimit nofile=65536.",
+        )
+
+
+def _variables(environment: Mapping[str, str]) -> Iterator[Advice]:
+    for name, effect in COSTLY_VARIABLES.items():
+        value = environment.get(name, "")
+        ignored = name == "OMP_NUM_THREADS" and host.omp_num_threads(environment) is None
+        if value.upper() not in HARMLESS_VALUES and not ignored:
+            yield Advice("variable", f"{name}={value} {effect}", f"unset {name}")
+
+
+def _rest(system: System) -> Iterator[Advice]:
+    if not any(interface.is_up for interface in system.interfaces if interface.name in LOOPBACKS):
+        yield Advice(
+            "no-loopback",
+            "the loopback interface is down or missing, and the ranks of ddp meet there",
+            "ip link set lo up (root).",
+        )
+    if not system.cxx_compiler:
+        yield Advice(
+            "no-compiler",
+            "there is no C++ compiler, which --compile needs",
+            "Install g++, or name another one in CXX.",
+        )
+    if system.is_virtual:
+        yield Advice(
+            "virtual",
+            "this is a virtual machine: its neighbours can slow it down unseen",
+            "Take more rounds (--rounds 10), and repeat the session another time.",
+        )

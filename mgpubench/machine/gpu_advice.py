@@ -1,0 +1,198 @@
+"""What about the GPUs will hurt a benchmark; `doctor` examines the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from mgpubench.config.run_config import Gpu, Machine
+from mgpubench.machine.system import HELD_BACK, Survey, TorchBuild
+
+THROTTLE_REASONS = {
+    0x04: "its power limit",
+    0x08: "a hardware slowdown (heat or power)",
+    0x20: "heat",
+    0x40: "heat (hardware)",
+    0x80: "a power brake",
+}
+"""NVML's reasons for lower clocks, without those that are no fault: idle, or set by somebody."""
+
+
+MUCH_MIB = 2048
+"""In use on a GPU: more than a desktop, or what a driver keeps for itself, takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One thing that will hurt, and what to do about it."""
+
+    code: str
+    message: str
+    remedy: str
+
+
+def examine_gpus(survey: Survey) -> Iterator[Advice]:
+    """Advice about GPUs, their number, what connects them and how they are now."""
+    if survey.machine and not survey.machine.gpus:
+        yield _no_gpu(survey.machine)
+    yield from _gpus(survey)
+    yield from _gpu_state(survey)
+
+
+def _no_gpu(machine: Machine) -> Advice:
+    if not machine.cuda_version:
+        remedy = "This torch is built without CUDA: install a CUDA build of it."
+    elif machine.driver_version and "too old" in machine.cuda_reason:
+        remedy = (
+            f"The driver is {machine.driver_version}: update it, or install a torch for an older "
+            "CUDA."
+        )
+    elif machine.cuda_visible_devices is not None:
+        remedy = (
+            f"CUDA_VISIBLE_DEVICES={machine.cuda_visible_devices} may hide the GPUs: unset it, or "
+            "name GPUs that exist."
+        )
+    elif machine.driver_version:
+        remedy = "The driver answers: nvidia-smi and dmesg may say more."
+    else:
+        remedy = (
+            "Install NVIDIA's driver, or start the container with --gpus all; nvidia-smi must "
+            "work. Without any GPU: mgpubench run --smoke."
+        )
+    return Advice("no-gpu", f"torch cannot use a GPU: {machine.cuda_reason}", remedy)
+
+
+def _gpus(survey: Survey) -> Iterator[Advice]:
+    machine, build = survey.machine, survey.build
+    if machine is None or build is None or not machine.gpus:
+        return
+    if machine.num_gpus == 1:
+        yield Advice(
+            "one-gpu",
+            "one GPU is usable: dp only calls the module, and ddp has nobody to talk to",
+            "Make more visible with CUDA_VISIBLE_DEVICES; of MIG slices a process sees only one.",
+        )
+    if len(names := sorted({gpu.name for gpu in machine.gpus})) > 1:
+        yield Advice(
+            "mixed-gpus",
+            f"the GPUs are of different models ({', '.join(names)}): the slowest sets the pace",
+            "Choose equal ones with CUDA_VISIBLE_DEVICES.",
+        )
+    for gpu in machine.gpus:
+        if not _is_built_for(gpu, build):
+            yield Advice(
+                "old-build",
+                f"this torch has no code for {gpu.name} (sm_{gpu.capability[0]}"
+                f"{gpu.capability[1]}; it has {', '.join(build.cuda_architectures)})",
+                "Install a torch that is built for this GPU.",
+            )
+    if build.without_peer_access:
+        first, second = build.without_peer_access[0]
+        yield Advice(
+            "no-peer-access",
+            f"GPU {first} cannot reach the memory of GPU {second} (so for "
+            f"{len(build.without_peer_access)} of {machine.num_gpus * (machine.num_gpus - 1)} "
+            "directions): what they exchange goes through the host",
+            "NVLink or peer access over PCIe would help; many consumer GPUs have neither, and an "
+            "enabled IOMMU (ACS) takes it away.",
+        )
+    if "nccl" not in build.backends:
+        yield Advice(
+            "no-nccl",
+            "this torch has no NCCL: ddp can only use gloo, which goes through the host",
+            "Install a CUDA build of torch for Linux.",
+        )
+
+
+def _is_built_for(gpu: Gpu, build: TorchBuild) -> bool:
+    """Machine code serves its own major version from its minor on; PTX serves all that is newer.
+
+    Code with a suffix (sm_90a) serves exactly its own version.
+    """
+    for architecture in build.cuda_architectures:
+        kind, _, digits = architecture.partition("_")
+        if not digits[:-1].isdecimal():
+            continue
+        built = divmod(int(digits.rstrip("af")), 10)
+        is_newer = gpu.capability >= built and (kind == "compute" or gpu.capability[0] == built[0])
+        if gpu.capability == built or (is_newer and digits.isdecimal()):
+            return True
+    return not build.cuda_architectures
+
+
+def _gpu_state(survey: Survey) -> Iterator[Advice]:
+    visible = _visible_states(survey)
+    processes = survey.system.gpu_processes
+    busy = [f"GPU {number}" for number, state in visible if state.get("uuid") in processes]
+    if busy:
+        yield Advice(
+            "busy-gpu",
+            f"processes compute on {', '.join(busy)}",
+            "Benchmark on idle GPUs; nvidia-smi shows who it is.",
+        )
+    used = [
+        f"{mib / 1024:.1f} GB of GPU {number}"
+        for number, state in visible
+        if (mib := _number(state, "memory.used") or 0) >= MUCH_MIB
+        and state.get("uuid") not in processes
+    ]
+    if used:
+        yield Advice(
+            "busy-gpu",
+            f"memory is in use: {', '.join(used)}",
+            "Benchmark on idle GPUs; from within a container one may not see who it is.",
+        )
+    # Equal things of several GPUs in one line.
+    alike: dict[Advice, list[str]] = {}
+    for number, state in visible:
+        for advice in _held_back(state):
+            alike.setdefault(advice, []).append(f"GPU {number}")
+    for advice, names in alike.items():
+        yield replace(advice, message=f"{', '.join(names)}: {advice.message}")
+
+
+def _visible_states(survey: Survey) -> list[tuple[int, dict[str, str]]]:
+    """Of the GPUs that torch sees, under its numbers: others are somebody else's.
+
+    nvidia-smi may number them otherwise, and torch leaves `GPU-` out.
+    """
+    states = {
+        state.get("uuid", "").removeprefix("GPU-"): state for state in survey.system.gpu_state
+    }
+    uuids = [gpu.uuid.removeprefix("GPU-") for gpu in survey.machine.gpus] if survey.machine else []
+    return [(number, states[uuid]) for number, uuid in enumerate(uuids) if uuid in states]
+
+
+def _held_back(state: Mapping[str, str]) -> Iterator[Advice]:
+    """What slows one GPU down; the messages do not name it yet."""
+    mask = _number(state, HELD_BACK, 16)
+    reasons = [words for bit, words in THROTTLE_REASONS.items() if int(mask or 0) & bit]
+    if reasons:
+        yield Advice(
+            "throttled",
+            f"held back at this moment by {' and '.join(reasons)}",
+            "See nvidia-smi -q -d PERFORMANCE.",
+        )
+    limit, default = _number(state, "power.limit"), _number(state, "power.default_limit")
+    if limit is not None and default is not None and limit < default:
+        yield Advice(
+            "power-limit",
+            f"limited to {limit:.0f} of {default:.0f} W",
+            "nvidia-smi -pl sets it (root).",
+        )
+    now, most = _number(state, "pcie.link.width.current"), _number(state, "pcie.link.width.max")
+    if now is not None and most is not None and now < most:
+        yield Advice(
+            "narrow-link",
+            f"{now:.0f} of {most:.0f} PCIe lanes in use",
+            "Another slot or riser may give it all of them.",
+        )
+
+
+def _number(state: Mapping[str, str], name: str, base: int = 10) -> float | None:
+    """A value of nvidia-smi without its unit; None where it is unknown."""
+    text = state.get(name, "").partition(" ")[0]
+    try:
+        return int(text, 16) if base == 16 else float(text)
+    except ValueError:
+        return None

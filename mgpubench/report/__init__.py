@@ -1,0 +1,1 @@
+"""What people see: tables, sentences, exports and progress."""

@@ -1,0 +1,153 @@
+"""What a person sees on stderr while a session runs: a live bar, or plain lines in a pipe."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from mgpubench.analysis.findings import CPU_SMOKE, Finding
+from mgpubench.config.plan import Plan
+from mgpubench.config.run_config import RunConfig
+from mgpubench.errors import BenchError
+from mgpubench.format import format_duration, format_rate, plain
+from mgpubench.results.schema import RunRecord
+
+PLAIN_LINE_EVERY_S = 30.0
+PLAIN_LINE_EVERY_SHARE = 0.2
+"""In a pipe a long run says that it lives, the less often the longer the session lasts already: the
+log of a day has some 50 lines beside those of its runs."""
+
+MIN_WIDTH_OF_A_BAR = 80
+"""In a narrower terminal the bar would cut its numbers, and so there are plain lines."""
+
+
+class SessionDisplay:
+    """A `recorder.Display` on stderr."""
+
+    def __init__(self, *, verbose: bool) -> None:
+        self._verbose = verbose
+        self._console = Console(
+            stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False
+        )
+        # Asked of the file itself: FORCE_COLOR makes rich take a pipe for a terminal.
+        live = (
+            sys.stderr.isatty()
+            and os.environ.get("TERM") != "dumb"
+            and self._console.width >= MIN_WIDTH_OF_A_BAR
+        )
+        self._bar = _make_bar(self._console) if live else None
+        self._task = self._bar.add_task("loading torch", total=None, rate="") if self._bar else None
+        if self._bar is not None:
+            self._bar.start()
+        self._plan: Plan | None = None
+        self._config: RunConfig | None = None
+        self._number = 0
+        """Of the run among those of this call: a resumed session makes only some of its plan."""
+        self._steps_before = 0
+        self._session_began_s = self._run_began_s = self._spoke_at_s = 0.0
+        self._said: set[str] = set()
+
+    def notice(self, text: str) -> None:
+        """Print a line that begins with `note:`."""
+        self._line(f"note: {text}")
+
+    def begin_session(self, plan: Plan) -> None:
+        """Start the bar over all steps of all runs."""
+        self._plan = plan
+        self._session_began_s = self._spoke_at_s = time.monotonic()
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, total=_total_steps(plan))
+
+    def begin_run(self, config: RunConfig) -> None:
+        """Name the run in the bar."""
+        self._number += 1
+        self._config = config
+        self._run_began_s = time.monotonic()
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, description=self._name(config), rate="starting")
+
+    def on_steps(self, steps: int) -> None:
+        """Draw the steps done, their rate and the time left."""
+        rate = f"{format_rate(steps / (time.monotonic() - self._run_began_s))} steps/s"
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=self._steps_before + steps, rate=rate)
+        elif self._config and self._has_been_silent():
+            total = self._config.total_steps
+            self._line(
+                f"{self._name(self._config)}: step {steps} of {total}, {rate} {self._left(steps)}"
+            )
+
+    def end_run(self, record: RunRecord, error: BenchError | None) -> None:
+        """Print the run's throughput, or its error, in one line."""
+        config = self._config
+        assert config is not None  # begin_run came before
+        self._steps_before += config.total_steps
+        if error is None:
+            rate = format_rate(record.throughput_samples_per_s)
+            compiled = ""
+            if record.compile_s is not None:
+                compiled = f"compiled in {format_duration(record.compile_s)}, "
+            self._line(f"{self._name(config)}: {compiled}{rate} samples/s {self._left(0)}")
+        elif record.status == "failed":
+            if self._verbose:
+                self._console.print(error.details)
+            self._line(f"{self._name(config)}: failed {self._left(0)}")
+            self._line(f"error: {error.message}")
+            if error.hint:
+                self._line(f"hint: {error.hint}")
+
+    def finding(self, config: RunConfig, finding: Finding) -> None:
+        """Print a finding, once for each configuration; what holds for all CPU runs, once."""
+        place = "" if finding.code == CPU_SMOKE else f"{config.label}: "
+        key = f"{place}{finding.code}"
+        if key not in self._said:
+            self._said.add(key)
+            self._line(f"warning: {place}{finding.message} [{finding.code}]")
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _name(self, config: RunConfig) -> str:
+        total = len(self._plan.runs) if self._plan else 0
+        return f"run {self._number}/{total} (round {config.round}) {config.label}"
+
+    def _left(self, steps: int) -> str:
+        done = self._steps_before + steps
+        if not self._plan or not done:
+            return ""
+        elapsed_s = time.monotonic() - self._session_began_s
+        left_s = elapsed_s / done * (_total_steps(self._plan) - done)
+        return f"({format_duration(left_s)} left)" if left_s >= 1 else ""
+
+    def _has_been_silent(self) -> bool:
+        now_s = time.monotonic()
+        lasted_s = now_s - self._session_began_s
+        patience_s = max(PLAIN_LINE_EVERY_S, PLAIN_LINE_EVERY_SHARE * lasted_s)
+        return now_s - self._spoke_at_s > patience_s
+
+    def _line(self, text: str) -> None:
+        self._spoke_at_s = time.monotonic()
+        self._console.print(plain(text.rstrip()))
+
+
+def _total_steps(plan: Plan) -> int:
+    return sum(config.total_steps for config in plan.runs)
+
+
+def _make_bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=16),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}", markup=False),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        refresh_per_second=2,  # more would take time from what is measured
+    )

@@ -1,0 +1,121 @@
+"""What `run` prints: the plan before, and the figures of each configuration after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+import pandas as pd
+from rich.console import Console
+from rich.text import Text
+
+from mgpubench.analysis.compare import Row, compare
+from mgpubench.analysis.metrics import data_wait_share
+from mgpubench.config.plan import Plan
+from mgpubench.config.run_config import DEFAULT_MARGIN
+from mgpubench.format import (
+    UNKNOWN,
+    format_duration,
+    format_gibibytes,
+    format_milliseconds,
+    format_percent,
+    plain,
+)
+from mgpubench.report.sentences import Column, row_label
+from mgpubench.report.tables import print_comparison, print_table
+from mgpubench.results.schema import RunRecord
+
+STEPS_TITLE = "steps (median over the runs) and memory (highest of the runs)"
+
+STEP_FIGURES = ("step_time_median_s", "step_time_p95_s", "step_time_p99_s")
+
+
+def print_summary(records: Sequence[RunRecord]) -> None:
+    """Print the comparison of a session's runs, and what their steps were like."""
+    console = Console(highlight=False)
+    rows = compare(records, None, DEFAULT_MARGIN)
+    print_comparison(rows, console)
+    console.print()
+    console.print(Text(STEPS_TITLE, style="bold"), soft_wrap=True)
+    print_table(_step_columns(rows, records), console)
+
+
+def print_plan(plan: Plan) -> None:
+    """Print the runs of a plan in their order."""
+    runs = plan.runs
+    first = runs[0]
+    console = Console(highlight=False)
+    title = (
+        f"{len(runs)} runs of {first.model}, {first.image_size} px, {first.data}, "
+        f"{first.scaling} scaling: {first.warmup_steps} warm-up and {first.steps} measured steps"
+    )
+    console.print(Text(plain(title), style="bold"), soft_wrap=True)
+    columns = [
+        Column("run", [str(run.position) for run in runs]),
+        Column("round", [str(run.round) for run in runs]),
+        Column("mode", [run.mode for run in runs], is_number=False),
+        Column("devices", [str(run.num_devices) for run in runs]),
+        Column("batch per\ndevice", [str(run.batch_per_device) for run in runs]),
+        Column("global\nbatch", [str(run.global_batch) for run in runs]),
+        Column("steps", [str(run.total_steps) for run in runs]),
+    ]
+    print_table(columns, console)
+
+
+def _step_columns(rows: Sequence[Row], records: Sequence[RunRecord]) -> list[Column]:
+    medians = _medians(records)
+    cells = [medians.get(_key(row), {}) for row in rows]
+    return [
+        Column("mode", [row_label(row) for row in rows], is_number=False),
+        Column("devices", [str(row.num_devices) for row in rows]),
+        *(
+            Column(header, [format_milliseconds(cell.get(name)) for cell in cells])
+            for name, header in zip(
+                STEP_FIGURES, ("step ms\nmedian", "step ms\np95", "step ms\np99"), strict=True
+            )
+        ),
+        Column("data wait", [format_percent(cell.get("data_wait_share")) for cell in cells]),
+        Column("peak GiB\nper device", [_peaks(_key(row), records) for row in rows]),
+        *_compile_column(rows, records),
+    ]
+
+
+def _compile_column(rows: Sequence[Row], records: Sequence[RunRecord]) -> list[Column]:
+    """The longest of the runs: later ones find most of the code compiled already."""
+    times_s: dict[tuple[object, ...], float] = {}
+    for record in records:
+        if record.compile_s is not None:
+            times_s[_key(record)] = max(record.compile_s, times_s.get(_key(record), 0.0))
+    cells = [format_duration(times_s.get(_key(row))) for row in rows]
+    return [Column("compile\nlongest", cells)] if times_s else []
+
+
+def _medians(records: Sequence[RunRecord]) -> dict[tuple[object, ...], dict[str, float]]:
+    """The median over the ok runs of each configuration; figures that no run has are left out."""
+    table = pd.DataFrame(
+        {
+            "configuration": _key(record),
+            "data_wait_share": data_wait_share(record.data_wait_s, record.window_s),
+            **{name: getattr(record, name) for name in STEP_FIGURES},
+        }
+        for record in records
+        if record.is_ok
+    )
+    medians = table.astype(dict.fromkeys(table.columns[1:], float))
+    medians = medians.groupby("configuration").median()
+    return {key: row.dropna().to_dict() for key, row in medians.iterrows()}
+
+
+def _peaks(key: tuple[object, ...], records: Sequence[RunRecord]) -> str:
+    """The highest peak of each device over the runs: DataParallel loads the first one more."""
+    peaks = [
+        [int(peak) for peak in record.peak_memory_bytes.split(";")]
+        for record in records
+        if record.is_ok and _key(record) == key and record.peak_memory_bytes
+    ]
+    devices = zip_longest(*peaks, fillvalue=0)
+    return " ".join(format_gibibytes(max(device)) for device in devices) or UNKNOWN
+
+
+def _key(run: Row | RunRecord) -> tuple[object, ...]:
+    return run.mode, run.effective_mode, run.num_devices, run.options

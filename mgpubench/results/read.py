@@ -1,0 +1,249 @@
+"""Result files, reading side: every run that can be trusted, and a warning for all else.
+
+Files that can be read are used beside others that cannot; only if nothing can be read is that an
+error. `rows` knows a single line, `results` writes what is read here.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from mgpubench.errors import NoUsableResults, ResultsUnreadable
+from mgpubench.results.merge import Reading, merge
+from mgpubench.results.parse import (
+    PARSERS,
+    REQUIRED_COLUMNS,
+    RowFault,
+    is_text,
+    parse_cell,
+    parse_row,
+)
+from mgpubench.results.schema import SCHEMA_VERSION, RunRecord
+from mgpubench.results.session_folder import RUNS_CSV
+
+EXAMPLE = "example"
+"""The published session in `results`: shown where it is named, or where there is nothing else."""
+
+_SESSION_NAME = re.compile(r"\d{8}T\d{6}Z-")
+
+
+def read_sessions(paths: Sequence[Path]) -> Reading:
+    """Read session folders, roots of sessions and runs.csv files, each file once.
+
+    Raises:
+        ResultsUnreadable: if nothing in any of the paths can be read.
+    """
+    files, refusals = _find_all(paths)
+    readings: dict[Path, Reading] = {}
+    for file in files:
+        try:
+            readings[file] = read_runs(file)
+        except ResultsUnreadable as refusal:
+            refusals.append(refusal)
+    if refusals and not readings:
+        raise _sum_up(refusals)
+    return merge(readings, [refusal.message for refusal in refusals])
+
+
+def newest_session(root: Path) -> tuple[Path, int]:
+    """The newest session folder under `root` that has an ok run, and how many others there are.
+
+    Raises:
+        ResultsUnreadable: if there is no session.
+        NoUsableResults: if no session has an ok run.
+    """
+    folders = [file.parent for file in _find_files(root)]
+    # A folder that somebody named (an example, a copy) is never the newest.
+    folders.sort(key=lambda folder: (_is_session(folder), folder.name))
+    for folder in reversed(folders):
+        with suppress(ResultsUnreadable):
+            if any(record.is_ok for record in read_runs(folder / RUNS_CSV).records):
+                return folder, sum(map(_is_session, folders)) - _is_session(folder)
+    raise NoUsableResults(
+        f"no results in {root}: no session there has a run that succeeded",
+        "See the column `error` in runs.csv for the reason.",
+    )
+
+
+def _is_session(folder: Path) -> bool:
+    return bool(_SESSION_NAME.match(folder.name))
+
+
+def read_runs(path: Path) -> Reading:
+    """Read one runs.csv.
+
+    Raises:
+        ResultsUnreadable: if it is no such file, or has rows and none of them can be used.
+    """
+    try:
+        with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            return _read_lines(path, _split(file))
+    except OSError as error:
+        raise ResultsUnreadable(f"{path} cannot be read: {error.strerror}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One record of a CSV file, which may go over several lines of text."""
+
+    place: str
+    cells: list[str]
+    fault: str
+    is_unfinished: bool
+    """The file ends within it: its writer was ended, or its disk was full."""
+
+
+def _find_all(paths: Sequence[Path]) -> tuple[list[Path], list[ResultsUnreadable]]:
+    files: dict[str, Path] = {}
+    refusals = []
+    for path in paths:
+        try:
+            for file in _find_files(path):
+                files.setdefault(os.path.realpath(file), file)
+        except ResultsUnreadable as refusal:
+            refusals.append(refusal)
+    return list(files.values()), refusals
+
+
+def _find_files(path: Path) -> list[Path]:
+    if not os.path.lexists(path):
+        raise ResultsUnreadable(
+            f"{path}: no such file or folder", "Make results first with: mgpubench run"
+        )
+    if not path.is_dir():
+        return [path]
+    if _has_runs(path):
+        return [path / RUNS_CSV]
+    try:
+        children = sorted(path.iterdir())
+    except OSError as error:
+        raise ResultsUnreadable(f"{path} cannot be read: {error.strerror}") from error
+    files = [child / RUNS_CSV for child in children if _has_runs(child)]
+    # It came with the repository, and nobody here has measured it.
+    own = [file for file in files if file.parent.name != EXAMPLE]
+    files = own or files
+    if not files:
+        raise ResultsUnreadable(
+            f"{path} has no sessions: no {RUNS_CSV} in it, nor in a folder in it",
+            f"Name a session folder, a folder of sessions, or a {RUNS_CSV}.",
+        )
+    return files
+
+
+def _has_runs(folder: Path) -> bool:
+    """True also where that cannot be seen: reading the file will say why."""
+    try:
+        return stat.S_ISREG(os.stat(folder / RUNS_CSV).st_mode)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
+def _sum_up(refusals: Sequence[ResultsUnreadable]) -> ResultsUnreadable:
+    first, others = refusals[0], len(refusals) - 1
+    more = f" (and {others} more that cannot be used)" if others else ""
+    return ResultsUnreadable(first.message + more, first.hint)
+
+
+class _Text:
+    """The lines of a text, of which the last one is remembered."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self.last_line = ""
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._file:
+            self.last_line = line
+            yield line
+
+
+def _split(file: TextIO) -> Iterator[_Line]:
+    """The records of a file that are not blank, with the lines on which they stand."""
+    text = _Text(file)
+    # strict: after a lost quotation mark, a lenient reader may join two runs into one.
+    reader = csv.reader(text, strict=True)
+    while True:
+        first = reader.line_num + 1
+        cells, fault = [], ""
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            fault = f"not valid CSV ({error})"
+        last = reader.line_num
+        if fault or any(cells):
+            place = f"line {first}" if first == last else f"lines {first} to {last}"
+            yield _Line(place, cells, fault, not text.last_line.endswith(("\n", "\r")))
+
+
+def _read_lines(path: Path, lines: Iterator[_Line]) -> Reading:
+    header = _read_header(path, next(lines, None))
+    records: list[RunRecord] = []
+    warnings: list[str] = []
+    first_fault = ""
+    for line in lines:
+        where = f"{path}: {line.place}"
+        if line.cells == header:
+            warnings.append(f"{where}: the header once more; skipped")
+            continue
+        try:
+            records.append(_read_line(where, header, line))
+        except RowFault as fault:
+            if not line.is_unfinished:
+                first_fault = first_fault or f"{where}: {fault}"
+            warnings.append(f"{where}: {fault}; skipped")
+    if first_fault and not records:
+        raise ResultsUnreadable(
+            f"{first_fault}; no row of the file can be used",
+            "Fields are separated by ',' and numbers look like 1234.5.",
+        )
+    return Reading(records, warnings)
+
+
+def _read_header(path: Path, line: _Line | None) -> list[str]:
+    if line is None:
+        raise ResultsUnreadable(f"{path} is empty", "An interrupted first run leaves such a file.")
+    header = line.cells
+    if line.fault or not is_text(header):
+        raise ResultsUnreadable(f"{path} is not a CSV file in UTF-8")
+    missing = [column for column in REQUIRED_COLUMNS if column not in header]
+    if missing and ";" in header[0]:
+        raise ResultsUnreadable(
+            f"{path} is separated by ';' and not by ','",
+            "Save it again with ',' between the fields and numbers like 1234.5.",
+        )
+    if missing:
+        raise ResultsUnreadable(f"{path} has no column {', '.join(missing)}")
+    twice = [column for column in PARSERS if header.count(column) > 1]
+    if twice:
+        raise ResultsUnreadable(f"{path} has more than one column {', '.join(twice)}")
+    return header
+
+
+def _read_line(where: str, header: list[str], line: _Line) -> RunRecord:
+    if line.fault:
+        raise RowFault(line.fault)
+    if len(line.cells) == len(header):
+        version = line.cells[header.index("schema_version")]
+        _check_version(where, parse_cell("schema_version", version))
+    return parse_row(header, line.cells)
+
+
+def _check_version(where: str, version: object) -> None:
+    """Ahead of all other columns, whose meaning may be another in a newer file."""
+    if version != SCHEMA_VERSION:
+        raise ResultsUnreadable(
+            f"{where}: unknown schema_version {version}; this mgpubench reads {SCHEMA_VERSION}",
+            "Another version of mgpubench wrote this file; update this one.",
+        )

@@ -1,0 +1,1 @@
+"""One call of `mgpubench run`, from a request to rows on disk."""

@@ -1,0 +1,1 @@
+"""One process of a run: devices, data, model, clock and loop."""

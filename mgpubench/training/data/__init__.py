@@ -1,0 +1,1 @@
+"""Images and labels: listing a folder, decoding, and loading in batches."""

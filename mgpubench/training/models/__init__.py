@@ -1,0 +1,1 @@
+"""Models by name: our own, torchvision's and the user's."""

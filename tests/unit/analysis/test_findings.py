@@ -1,0 +1,295 @@
+"""Every finding at its threshold, with the value that was measured and advice that can be taken."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mgpubench.analysis.findings import Finding, check_run, clock_disagreement, drift
+from mgpubench.analysis.metrics import summarize
+from mgpubench.config.run_config import RunConfig
+from mgpubench.results.schema import Compiling, Figures, RankRecord, Remark
+
+MakeConfig = Callable[..., RunConfig]
+MakeRank = Callable[..., RankRecord]
+CUDA: dict[str, Any] = {
+    "mode": "ddp", "effective_mode": "ddp", "device_type": "cuda", "num_devices": 2,
+    "device_indices": (0, 1), "backend": "nccl", "warmup_steps": 20,
+}  # fmt: skip
+STEADY = [0.1] * 100
+
+
+@pytest.fixture
+def findings(cpu_config: MakeConfig, rank_record: MakeRank) -> Callable[..., dict[str, str]]:
+    """The findings of a DDP run on two GPUs, by code; it has none unless something is changed."""
+
+    def find(
+        measured_s: Sequence[float] = STEADY,
+        rank: dict[str, Any] | None = None,
+        others: float | None = None,
+        **changes: Any,
+    ) -> dict[str, str]:
+        config = cpu_config(**{**CUDA, "steps": len(measured_s), **changes})
+        warmup = (0.1,) * config.warmup_steps
+        records = [rank_record(list(measured_s), warmup, rank=number) for number in range(2)]
+        if rank is not None:
+            # Rank 1 is the changed one, so it must be the one with the longer window to decide.
+            values = {"window_s": records[1].window_s + 1e-9, **rank}
+            records[1] = rank_record(list(measured_s), warmup, rank=1, **values)
+        found = check_run(config, records, summarize(config, records, others))
+        assert len({finding.code for finding in found}) == len(found)
+        return {finding.code: finding.message for finding in found}
+
+    return find
+
+
+Find = Callable[..., dict[str, str]]
+
+
+def test_a_clean_run_on_gpus_has_no_findings(findings: Find) -> None:
+    assert findings() == {}
+
+
+def test_every_cpu_run_is_a_smoke_test(findings: Find) -> None:
+    assert findings(device_type="cpu") == {
+        "cpu-smoke": "CPU rows are smoke tests of the tool, not a forecast for GPUs"
+    }
+
+
+def test_dp_on_one_device_is_named(findings: Find) -> None:
+    found = findings(mode="dp", effective_mode="passthrough", num_devices=1, world_size=1)
+    assert found == {
+        "dp-passthrough": "dp on one device just calls the module; use --gpus 2 or more"
+    }
+
+
+def test_oversubscription_is_named(findings: Find) -> None:
+    assert findings(effective_mode="oversubscribed") == {
+        "oversubscribed": "several replicas shared a GPU: a test of the code, not a speed"
+    }
+
+
+def test_no_warm_up_is_named_in_every_mode(findings: Find) -> None:
+    for mode in ("single", "dp", "ddp"):
+        found = findings(mode=mode, effective_mode=mode, warmup_steps=0)
+        assert list(found) == ["no-warmup"]
+        assert "--warmup-steps 20" in found["no-warmup"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "warmup_steps", "codes"),
+    [
+        ("ddp", 1, ["short-warmup"]),
+        ("ddp", 11, ["short-warmup"]),
+        ("ddp", 12, []),
+        ("dp", 1, []),
+        ("single", 1, []),
+    ],
+)
+def test_ddp_on_gpus_needs_12_steps_of_warm_up(
+    findings: Find, mode: str, warmup_steps: int, codes: list[str]
+) -> None:
+    found = findings(mode=mode, effective_mode=mode, warmup_steps=warmup_steps)
+    assert list(found) == codes
+    for message in found.values():
+        assert message.startswith(f"{warmup_steps} warm-up steps;")
+        assert "needs 12" in message
+
+
+def test_a_short_warm_up_is_no_matter_on_a_cpu(findings: Find) -> None:
+    assert list(findings(device_type="cpu", warmup_steps=1)) == ["cpu-smoke"]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_clocks_may_differ_by_1_percent(findings: Find, sign: int) -> None:
+    within = {"host_span_s": 10.0, "clock_span_s": 10.0 + sign * 0.099}
+    beyond = {"host_span_s": 10.0, "clock_span_s": 10.0 + sign * 0.101}
+    assert findings(rank=within) == {}
+    found = findings(rank=beyond)
+    assert list(found) == ["clock-mismatch"]
+    assert "differ by 1.0 % of the time (limit 1.0 %)" in found["clock-mismatch"]
+
+
+def test_clocks_may_always_differ_by_a_millisecond(findings: Find) -> None:
+    within = {"host_span_s": 0.007, "clock_span_s": 0.0061}
+    assert findings(rank=within) == {}
+    beyond = {"host_span_s": 0.007, "clock_span_s": 0.0059}
+    assert list(findings(rank=beyond)) == ["clock-mismatch"]
+
+
+def test_a_short_rank_does_not_hide_another(rank_record: MakeRank, cpu_config: MakeConfig) -> None:
+    short = rank_record([1.0], host_span_s=0.010, clock_span_s=0.0095)
+    long = rank_record([1.0], host_span_s=10.0, clock_span_s=10.2)
+    found = check_run(cpu_config(), [short, long], Figures())
+    assert "differ by 2.0 % of the time" in next(
+        finding.message for finding in found if finding.code == "clock-mismatch"
+    )
+
+
+def test_the_clocks_of_every_rank_are_looked_at(findings: Find) -> None:
+    # Rank 1 has the shorter window here, and does not decide.
+    found = findings(rank={"window_s": 9.0, "host_span_s": 10.0, "clock_span_s": 12.5})
+    assert list(found) == ["clock-mismatch"]
+    assert "differ by 25.0 % of the time" in found["clock-mismatch"]
+
+
+def test_disagreement_is_a_share_of_the_hosts_span(rank_record: MakeRank) -> None:
+    assert clock_disagreement(rank_record([1.0], clock_span_s=3.0, host_span_s=4.0)) == 0.25
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf"), float("-inf")])
+def test_a_loss_that_is_no_number_is_named_with_its_rank(findings: Find, loss: float) -> None:
+    found = findings(rank={"final_loss": loss})
+    assert list(found) == ["loss-not-finite"]
+    assert f"the loss of rank 1 ended as {loss}:" in found["loss-not-finite"]
+
+
+def test_data_wait_may_take_5_percent_of_the_window(findings: Find) -> None:
+    def waiting(share: float) -> dict[str, Any]:
+        # Binary fractions, so that the share is exact: a window of 64 s in 64 steps.
+        return {
+            "window_s": 64.0 + 2**-20,
+            "data_waits_s": [9.0] * 20 + [share] * 64,
+        }
+
+    seconds = [1.0] * 64
+    assert findings(seconds, rank=waiting(0.05)) == {}
+    found = findings(seconds, rank=waiting(0.051), workers_per_device=3)
+    assert list(found) == ["loader-bound"]
+    message = found["loader-bound"]
+    assert message.startswith("5.1 % of the window was spent waiting for data (limit 5.0 %)")
+    assert "with 3 loader workers a device" in message
+    assert "--workers-per-gpu" in message
+
+
+def ramp(change: float, steps: int = 80) -> list[float]:
+    """Step times that rise evenly, so that a line through them gains `change` of their mean."""
+    # Means of 8 batches, m_i = 1 + change * (i - 3.5) / 7: first to last is `change` exactly.
+    size = steps // 8
+    return [0.1 * (1 + change * (i - 3.5) / 7) for i in range(8) for _ in range(size)]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_drift_of_more_than_1_percent_is_named(findings: Find, sign: int) -> None:
+    assert findings(ramp(sign * 0.0099)) == {}
+    found = findings(ramp(sign * 0.0101))
+    assert list(found) == ["not-steady"]
+    assert f"changed by {sign * 1.01:+.1f} % of their mean over the window" in found["not-steady"]
+    assert "(limit 1.0 %)" in found["not-steady"]
+
+
+@pytest.mark.parametrize(("warmup_steps", "advice"), [(12, 24), (10, 20), (5, 20), (200, 400)])
+def test_the_advice_on_drift_knows_the_warm_up_in_use(
+    findings: Find, warmup_steps: int, advice: int
+) -> None:
+    found = findings(ramp(-0.05), mode="dp", effective_mode="dp", warmup_steps=warmup_steps)
+    assert f"after {warmup_steps} warm-up steps; try --warmup-steps {advice}" in found["not-steady"]
+
+
+def test_a_run_that_slows_down_needs_no_longer_warm_up(findings: Find) -> None:
+    assert findings(ramp(0.05))["not-steady"].endswith(
+        "what slowed it down: heat, clocks, other work?"
+    )
+
+
+@pytest.mark.parametrize(("share", "codes"), [(None, []), (0.2, []), (0.201, ["busy-machine"])])
+def test_a_run_beside_others_is_not_on_its_own(
+    findings: Find, share: float | None, codes: list[str]
+) -> None:
+    found = findings(others=share)
+    assert list(found) == codes
+    if codes:
+        assert "other processes took 20.1 % of the CPU time (limit 20.0 %)" in found["busy-machine"]
+
+
+def test_drift_is_not_looked_for_in_fewer_than_40_steps(findings: Find) -> None:
+    assert findings(ramp(0.5, steps=80)[::2][:39]) == {}
+    assert list(findings(ramp(0.5, steps=40))) == ["not-steady"]
+
+
+def test_noise_is_not_taken_for_drift(findings: Find) -> None:
+    # Batch means 0.10, 0.12, 0.10, ...: the line rises by 4 %, its standard error is 8 %.
+    noisy = [0.1 if i % 2 == 0 else 0.12 for i in range(8) for _ in range(10)]
+    change, error = drift(noisy)
+    assert 0.01 < change < 2 * error
+    assert findings(noisy) == {}
+
+
+def test_drift_is_that_of_a_fitted_line() -> None:
+    times = [0.1 + 0.001 * i + 0.004 * (i * i % 7) for i in range(80)]
+    means = np.array(times).reshape(8, 10).mean(axis=1)
+    (slope, _), covariance = np.polyfit(range(8), means, 1, cov=True)
+    scale = 7 / means.mean()
+    assert drift(times) == pytest.approx((slope * scale, np.sqrt(covariance[0, 0]) * scale))
+
+
+def test_drift_leaves_a_remainder_at_the_start_out() -> None:
+    times = ramp(0.03, steps=48)
+    assert drift([5.0] * 7 + times) == pytest.approx(drift(times))
+    assert drift(times)[0] == pytest.approx(0.03)
+
+
+def test_findings_are_told_together_and_in_order(findings: Find) -> None:
+    found = findings(
+        ramp(0.05),
+        device_type="cpu",
+        warmup_steps=0,
+        rank={
+            "window_s": 9.0,
+            "host_span_s": 8.0,
+            "clock_span_s": 9.0,
+            "final_loss": float("nan"),
+            "data_waits_s": list(itertools.repeat(0.05, 80)),
+        },
+    )
+    assert list(found) == [
+        "cpu-smoke", "no-warmup", "clock-mismatch", "loss-not-finite", "loader-bound", "not-steady",
+    ]  # fmt: skip
+
+
+def test_a_finding_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        Finding("a", "b").code = "c"  # type: ignore[misc]
+
+
+def test_images_that_were_skipped_are_counted_and_three_are_named(findings: Find) -> None:
+    remarks = tuple(Remark("bad", f"{name}.jpg") for name in "eadbc")
+    assert findings(rank={"remarks": remarks}) == {
+        "bad-images": "5 images could not be read, and others stood in: a.jpg, b.jpg, c.jpg and "
+        "2 more"
+    }
+
+
+def test_a_huge_image_is_named(findings: Find) -> None:
+    assert findings(rank={"remarks": (Remark("huge", "a.png"),)}) == {
+        "huge-images": "1 image of more than 89 million pixels, which take long to decode: a.png"
+    }
+
+
+def compiling(**changes: Any) -> dict[str, Any]:
+    values = {"first_pass_s": 9.0, "graphs": 1, "recompiles": 0, "graph_breaks": 0}
+    return {"compiling": Compiling(**{**values, **changes})}
+
+
+def test_a_model_that_was_compiled_whole_and_once_has_no_findings(findings: Find) -> None:
+    assert findings(rank=compiling()) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "words"),
+    [
+        ({"graphs": 0}, "not-compiled", "compiled nothing"),
+        ({"recompiles": 1}, "recompiled", "1 piece of the model compiled again"),
+        ({"graph_breaks": 2}, "graph-breaks", "2 places at which the model leaves"),
+    ],
+)
+def test_what_torch_compile_did_not_do_well_is_told(
+    findings: Find, changes: dict[str, int], code: str, words: str
+) -> None:
+    found = findings(rank=compiling(**changes), compiled="graphs" in changes)
+    assert list(found) == [code]
+    assert words in found[code]

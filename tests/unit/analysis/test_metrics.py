@@ -1,0 +1,228 @@
+"""The definitions of the figures, on steps whose figures can be worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+
+import pytest
+
+from mgpubench.analysis import metrics
+from mgpubench.analysis.metrics import skipped_images, summarize
+from mgpubench.config.run_config import RunConfig
+from mgpubench.results.schema import Compiling, CpuTime, Figures, RankRecord, Remark
+
+MakeConfig = Callable[..., RunConfig]
+MakeRank = Callable[..., RankRecord]
+
+
+@pytest.fixture
+def figures_of(cpu_config: MakeConfig, rank_record: MakeRank) -> Callable[..., Figures]:
+    """The figures of a single-process run whose measured steps took the given times."""
+
+    def make(measured_s: list[float], **changes: object) -> Figures:
+        config = cpu_config(steps=len(measured_s), warmup_steps=0, **changes)
+        counted = [config.global_batch] * len(measured_s)
+        return summarize(config, [rank_record(measured_s, samples=counted)])
+
+    return make
+
+
+def test_throughput_is_a_ratio_of_sums(figures_of: Callable[..., Figures]) -> None:
+    # A mean of the rates 64/0.02, 64/0.05 would be 2240.
+    figures = figures_of([0.02, 0.05], batch_per_device=64)
+    assert figures.samples == 128
+    assert figures.window_s == pytest.approx(0.07)
+    assert figures.throughput_samples_per_s == pytest.approx(128 / 0.07)  # 1829
+
+
+@pytest.mark.parametrize("steps", [1, 10, 1000])
+def test_throughput_does_not_depend_on_the_number_of_equal_steps(
+    figures_of: Callable[..., Figures], steps: int
+) -> None:
+    figures = figures_of([0.25] * steps, batch_per_device=8)
+    assert figures.throughput_samples_per_s == 32.0
+    assert figures.samples == 8 * steps
+
+
+def test_dp_and_ddp_of_equal_work_and_time_have_equal_throughput(
+    cpu_config: MakeConfig, rank_record: MakeRank
+) -> None:
+    dp = cpu_config(mode="dp", num_devices=4, batch_per_device=8, steps=2)
+    ddp = cpu_config(mode="ddp", num_devices=4, batch_per_device=8, steps=2)
+    assert (dp.world_size, ddp.world_size) == (1, 4)
+    of_dp = summarize(dp, [rank_record([0.5, 0.5], samples=[32, 32])])
+    of_ddp = summarize(
+        ddp, [rank_record([0.5, 0.5], rank=rank, samples=[8, 8]) for rank in range(4)]
+    )
+    assert of_dp == of_ddp
+    assert of_dp.samples == 64
+    assert of_dp.throughput_samples_per_s == 64.0
+
+
+@pytest.mark.parametrize("mode", ["dp", "ddp"])
+def test_a_share_is_a_devices_and_not_a_processs(
+    cpu_config: MakeConfig, rank_record: MakeRank, mode: str
+) -> None:
+    config = cpu_config(mode=mode, num_devices=4, batch_per_device=8, steps=2)
+    counted = [config.global_batch // config.world_size] * 2
+    ranks = [
+        rank_record([0.5, 0.5], rank=rank, samples=counted) for rank in range(config.world_size)
+    ]
+    figures = summarize(config, ranks)
+    assert figures.throughput_samples_per_s == 64.0
+    assert figures.throughput_per_device_samples_per_s == 16.0
+
+
+def test_the_slowest_rank_decides(cpu_config: MakeConfig, rank_record: MakeRank) -> None:
+    config = cpu_config(mode="ddp", num_devices=3, batch_per_device=2, steps=3)
+    each = {"samples": [2] * 4}
+    fast = rank_record([1.0, 1.0, 1.0], (9.0,), data_waits_s=[0.0] * 4, **each)
+    slow = rank_record([1.0, 4.0, 3.0], (0.1,), data_waits_s=[5.0, 0.25, 0.5, 1.0], **each)
+    other = rank_record([2.0, 2.0, 2.0], (0.1,), data_waits_s=[0.0, 2.0, 2.0, 2.0], **each)
+    figures = summarize(config, [fast, slow, other])
+    assert figures.window_s == 8.0
+    assert figures.throughput_samples_per_s == 18 / 8
+    assert figures.step_time_median_s == 3.0
+    assert figures.step_time_max_s == 4.0
+    assert figures.data_wait_s == 1.75
+
+
+def test_warm_up_is_in_no_figure(cpu_config: MakeConfig, rank_record: MakeRank) -> None:
+    config = cpu_config(warmup_steps=2, steps=3)
+    waits = {"data_waits_s": [0.0, 0.0, 0.1, 0.2, 0.3]}
+    plain = rank_record([1.0, 2.0, 3.0], (0.0, 0.0), **waits)
+    slow_start = rank_record(
+        [1.0, 2.0, 3.0], (100.0, 50.0), data_waits_s=[70.0, 30.0, 0.1, 0.2, 0.3]
+    )
+    assert summarize(config, [plain]) == summarize(config, [slow_start])
+    assert summarize(config, [plain]).step_time_max_s == 3.0
+    assert summarize(config, [plain]).data_wait_s == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize(
+    ("q", "value"),
+    [(0.0, 1.0), (0.25, 1.75), (0.5, 2.5), (0.75, 3.25), (0.9, 3.7), (1.0, 4.0)],
+)
+def test_quantiles_are_linear_between_order_statistics(q: float, value: float) -> None:
+    assert metrics.quantile([4.0, 1.0, 3.0, 2.0], q) == pytest.approx(value)
+
+
+def test_the_quantiles_of_one_value_are_that_value() -> None:
+    assert [metrics.quantile([7.0], q) for q in (0.0, 0.5, 0.99, 1.0)] == [7.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("steps", "p95", "p99"),
+    [
+        (1, None, None),
+        (19, None, None),
+        (20, 19.05, None),  # at 0.95 x 19 = 18.05, between the 19th and the 20th
+        (99, 94.1, None),  # at 0.95 x 98 = 93.1
+        (100, 95.05, 99.01),  # at 0.95 x 99 = 94.05 and 0.99 x 99 = 98.01
+    ],
+)
+def test_tails_need_steps_enough(
+    figures_of: Callable[..., Figures], steps: int, p95: float | None, p99: float | None
+) -> None:
+    figures = figures_of([float(step) for step in range(steps, 0, -1)])
+    assert figures.step_time_p95_s == (p95 if p95 is None else pytest.approx(p95))
+    assert figures.step_time_p99_s == (p99 if p99 is None else pytest.approx(p99))
+    assert figures.step_time_median_s == (steps + 1) / 2
+    assert figures.step_time_max_s == steps
+
+
+def test_memory_is_joined_in_the_order_of_the_ranks(
+    cpu_config: MakeConfig, rank_record: MakeRank
+) -> None:
+    config = cpu_config(mode="ddp", num_devices=2, steps=1)
+    ranks = [
+        rank_record([1.0], rank=0, peak_memory_bytes=[300]),
+        rank_record([2.0], rank=1, peak_memory_bytes=[100]),
+    ]
+    assert summarize(config, ranks).peak_memory_bytes == "300;100"
+
+
+def test_memory_of_dp_has_one_value_a_device(cpu_config: MakeConfig, rank_record: MakeRank) -> None:
+    config = cpu_config(mode="dp", num_devices=3, steps=1)
+    record = rank_record([1.0], peak_memory_bytes=[500, 200, 201])
+    assert summarize(config, [record]).peak_memory_bytes == "500;200;201"
+
+
+def test_memory_on_a_cpu_is_unknown(figures_of: Callable[..., Figures]) -> None:
+    assert figures_of([1.0]).peak_memory_bytes == ""
+
+
+def test_only_the_tails_are_unknown_of_a_run_of_one_step(
+    figures_of: Callable[..., Figures],
+) -> None:
+    """C50."""
+    figures = figures_of([0.5])
+    unknown = {f.name for f in fields(Figures) if getattr(figures, f.name) is None}
+    not_asked_for = {"skipped_images", "compile_s", "recompiles", "others_cpu_share"}
+    assert unknown == {"step_time_p95_s", "step_time_p99_s"} | not_asked_for
+
+
+@pytest.mark.parametrize(
+    ("wait", "window", "share"),
+    [(0.5, 2.0, 0.25), (0.0, 2.0, 0.0), (None, 2.0, None), (0.5, None, None)],
+)
+def test_the_share_of_data_wait_is_of_the_window(
+    wait: float | None, window: float | None, share: float | None
+) -> None:
+    assert metrics.data_wait_share(wait, window) == share
+
+
+def test_the_share_of_others_is_what_was_busy_and_not_our_own(
+    rank_record: Callable[..., RankRecord],
+) -> None:
+    """10 s of 4 cores: 30 busy, of which 12 + 11 were the ranks' and 1 this process's."""
+    before = CpuTime(at_s=100.0, busy_s=500.0, own_s=3.0)
+    after = CpuTime(at_s=110.0, busy_s=530.0, own_s=4.0)
+    ranks = [rank_record([1.0], cpu_s=12.0), rank_record([1.0], cpu_s=11.0)]
+    assert metrics.others_cpu_share(before, after, ranks, 4) == pytest.approx(6 / 40)
+    assert metrics.others_cpu_share(before, replace(after, busy_s=510.0), ranks, 4) == 0.0
+    assert metrics.others_cpu_share(before, replace(after, busy_s=None), ranks, 4) is None
+    assert metrics.others_cpu_share(before, replace(after, at_s=100.2), ranks, 4) is None
+
+
+def test_efficiency_is_speed_up_over_devices() -> None:
+    assert metrics.scaling_efficiency(4.0, 4) == 1.0
+    assert metrics.scaling_efficiency(3.0, 4) == 0.75
+    assert metrics.scaling_efficiency(1.0, 1) == 1.0
+
+
+def test_skipped_images_are_counted_once_whoever_met_them(
+    cpu_config: MakeConfig, rank_record: MakeRank
+) -> None:
+    bad = [Remark("bad", path) for path in ("a.jpg", "b.jpg", "c.jpg")]
+    ranks = [
+        rank_record([0.1], remarks=(*bad[:2], Remark("huge", "d.jpg"))),
+        rank_record([0.1], remarks=tuple(bad[1:]), rank=1),
+    ]
+    assert skipped_images(cpu_config(data="photos"), ranks) == 3
+    assert skipped_images(cpu_config(data="photos"), [rank_record([0.1])]) == 0
+    assert skipped_images(cpu_config(data="synthetic"), [rank_record([0.1])]) is None
+
+
+def test_compile_time_is_the_slowest_ranks_and_in_no_other_figure(
+    cpu_config: MakeConfig, rank_record: MakeRank
+) -> None:
+    ranks = [
+        rank_record(
+            [0.1],
+            rank=rank,
+            compiling=Compiling(first_pass_s=seconds, graphs=1, recompiles=again, graph_breaks=0),
+        )
+        for rank, seconds, again in ((0, 18.5, 0), (1, 19.25, 2))
+    ]
+    figures = summarize(cpu_config(steps=1, warmup_steps=0), ranks)
+    assert figures.compile_s == 19.25
+    assert figures.recompiles == 2
+    assert figures.window_s == 0.1
+
+
+def test_what_was_not_compiled_has_no_compile_time(figures_of: Callable[..., Figures]) -> None:
+    figures = figures_of([0.1])
+    assert figures.compile_s is None
+    assert figures.recompiles is None

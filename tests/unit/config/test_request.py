@@ -1,0 +1,231 @@
+"""What a request refuses on any machine, and what a run's configuration says of itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mgpubench.config.request import Request, check_divisible
+from mgpubench.config.run_config import Machine, RunConfig, default_image_size
+from mgpubench.errors import RequestRefused
+
+BOUNDS = "and must be above 0 and at most 2592000 seconds"
+REFUSALS: list[tuple[dict[str, Any], str, str]] = [
+    (
+        {"batch_per_gpu": 8, "global_batch": 16},
+        "--batch-per-gpu 8 and --global-batch 16 exclude each other",
+        "Give --batch-per-gpu for weak scaling or --global-batch for strong scaling.",
+    ),
+    (
+        {"gpus": (0,)},
+        "--gpus takes numbers of GPUs, at least 1, not 0",
+        "It is a count and not an index; choose which GPUs with CUDA_VISIBLE_DEVICES.",
+    ),
+    (
+        {"gpus": (2, -1)},
+        "--gpus takes numbers of GPUs, at least 1, not 2,-1",
+        "It is a count and not an index; choose which GPUs with CUDA_VISIBLE_DEVICES.",
+    ),
+    (
+        {"gpus": (8,), "global_batch": 9},
+        "--global-batch 9 cannot be shared equally by 8 devices",
+        "Every device must get the same number of samples; try 8 or 16.",
+    ),
+    (
+        {"gpus": (8,), "global_batch": 4},
+        "--global-batch 4 cannot be shared equally by 8 devices",
+        "Every device must get the same number of samples; try 8.",
+    ),
+    (
+        {"gpus": (2, 3), "global_batch": 16},
+        "--global-batch 16 cannot be shared equally by 3 devices",
+        "Every device must get the same number of samples; try 15 or 18.",
+    ),
+    (
+        {"device": "cpu", "precision": "tf32"},
+        "--precision tf32 needs an NVIDIA GPU; a CPU has no TF32",
+        "Use --precision fp32, or leave the option out.",
+    ),
+    (
+        {"smoke": True, "precision": "tf32"},
+        "--precision tf32 needs an NVIDIA GPU; a CPU has no TF32",
+        "Use --precision fp32, or leave the option out.",
+    ),
+    (
+        {"device": "cpu", "oversubscribe": True},
+        "--oversubscribe puts several replicas on one GPU and means nothing on a CPU",
+        "Leave it out: on a CPU the replicas share the cores anyway.",
+    ),
+    ({"batch_per_gpu": 0}, "--batch-per-gpu is 0, and must be at least 1", ""),
+    ({"global_batch": -8}, "--global-batch is -8, and must be at least 1", ""),
+    ({"image_size": 0}, "--image-size is 0, and must be at least 1", ""),
+    ({"workers_per_gpu": -1}, "--workers-per-gpu is -1, and must be at least 0", ""),
+    ({"warmup_steps": -1}, "--warmup-steps is -1, and must be at least 0", ""),
+    ({"steps": 0}, "--steps is 0, and must be at least 1", ""),
+    ({"rounds": 0}, "--rounds is 0, and must be at least 1", ""),
+    (
+        {"modes": ("single", "dp"), "bucket_cap_mb": 50.0, "backend": "gloo"},
+        "--bucket-cap-mb, --backend: for ddp, which --mode single,dp does not run",
+        "",
+    ),
+    ({"bucket_cap_mb": 0.0}, "--bucket-cap-mb is 0, and must be a number above 0", ""),
+    ({"bucket_cap_mb": float("inf")}, "--bucket-cap-mb is inf, and must be a number above 0", ""),
+    (
+        {"device": "cpu", "backend": "nccl"},
+        "--backend nccl needs NVIDIA GPUs",
+        "Use --backend gloo, or leave it out.",
+    ),
+    (
+        {"compiled": True, "modes": ("dp",)},
+        "--compile and --mode dp exclude each other: in DataParallel's replicas compiled models "
+        "have run uncompiled, or failed",
+        "Use --compile --mode single,ddp.",
+    ),
+    *(
+        (
+            {"model": name},
+            f"--model {name} is not package.module:function",
+            "For the function make_net in nets/small.py it is nets.small:make_net",
+        )
+        for name in (":f", "m:", "nets/small.py:f", "a:b:c", "a.:b", "m:f()", ":")
+    ),
+    (
+        {"skip_bad_images": True},
+        "--skip-bad-images needs a folder of images, and --data is synthetic",
+        "",
+    ),
+    ({"model": ""}, "--model is empty", "Is a variable of the shell unset?"),
+    ({"data": ""}, "--data is empty", "Is a variable of the shell unset?"),
+    ({"out": ""}, "--out is empty", "Is a variable of the shell unset?"),
+    ({"seed": 2**31}, "--seed is 2147483648, and must be at most 2147483647", ""),
+    ({"gpus": (5000,)}, "--gpus is 5000, and must be at most 1024", ""),
+    ({"timeout_s": 0.0}, f"--timeout is 0, {BOUNDS}", ""),
+    ({"timeout_s": -2.5}, f"--timeout is -2.5, {BOUNDS}", ""),
+    (
+        {"timeout_s": float("nan")},
+        f"--timeout is nan, {BOUNDS}",
+        "",
+    ),
+    (
+        {"timeout_s": float("inf")},
+        f"--timeout is inf, {BOUNDS}",
+        "",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "hint"), REFUSALS, ids=[str(options) for options, _, _ in REFUSALS]
+)
+def test_an_impossible_request_is_refused(options: dict[str, Any], message: str, hint: str) -> None:
+    with pytest.raises(RequestRefused) as caught:
+        Request(**options)
+    assert caught.value.message == message
+    assert caught.value.hint == hint
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"gpus": (8,), "global_batch": 16},
+        {"gpus": (1, 2, 4), "global_batch": 4},
+        {"warmup_steps": 0, "workers_per_gpu": 0},
+        {"device": "cuda", "smoke": True, "precision": "tf32"},
+        {"device": "auto", "oversubscribe": True},
+        {"model": "nets.small:make_net"},
+        {"compiled": True, "modes": ("single", "ddp")},
+        {"compiled": True},
+        {"skip_bad_images": True, "data": "photos"},
+    ],
+    ids=str,
+)
+def test_a_possible_request_is_taken(options: dict[str, Any]) -> None:
+    Request(**options)
+
+
+@pytest.mark.parametrize(
+    ("global_batch", "num_devices"), [(16, 8), (8, 8), (9, 1), (9, 3), (None, 8)]
+)
+def test_a_global_batch_that_the_devices_divide_is_fine(
+    global_batch: int | None, num_devices: int
+) -> None:
+    check_divisible(global_batch, num_devices)
+
+
+@pytest.mark.parametrize(
+    ("options", "wants_cpu"),
+    [
+        ({}, False),
+        ({"device": "auto"}, False),
+        ({"device": "cuda"}, False),
+        ({"device": "cpu"}, True),
+        ({"smoke": True}, True),
+        ({"smoke": True, "device": "cpu"}, True),
+        ({"smoke": True, "device": "cuda"}, False),
+        ({"smoke": True, "device": "auto"}, False),
+    ],
+    ids=str,
+)
+def test_a_request_knows_whether_it_wants_a_cpu(options: dict[str, Any], wants_cpu: bool) -> None:
+    assert Request(**options).wants_cpu is wants_cpu
+
+
+def test_scaling_follows_from_the_batch_that_is_fixed() -> None:
+    assert Request().scaling == "weak"
+    assert Request(batch_per_gpu=8).scaling == "weak"
+    assert Request(global_batch=8).scaling == "strong"
+
+
+@pytest.mark.parametrize(
+    ("data", "uses_folder"),
+    [("synthetic", False), ("synthetic-host", False), ("photos", True), ("./synthetic", True)],
+)
+def test_data_are_a_folder_unless_synthetic(data: str, uses_folder: bool) -> None:
+    assert Request(data=data).uses_folder is uses_folder
+
+
+@pytest.mark.parametrize(
+    ("model", "image_size"), [("tiny-cnn", 32), ("mlp", 32), ("resnet50", 224)]
+)
+def test_every_model_has_its_own_image_size(model: str, image_size: int) -> None:
+    assert default_image_size(model) == image_size
+
+
+def test_a_run_is_frozen(cpu_config: Callable[..., RunConfig]) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        cpu_config().steps = 5  # type: ignore[misc]
+
+
+def test_a_run_survives_pickling(cpu_config: Callable[..., RunConfig]) -> None:
+    config = cpu_config(mode="ddp", num_devices=2)
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+def test_a_run_derives_batch_steps_and_names(cpu_config: Callable[..., RunConfig]) -> None:
+    config = cpu_config(mode="ddp", num_devices=3, batch_per_device=5, warmup_steps=2, steps=7)
+    assert config.global_batch == 15
+    assert config.total_steps == 9
+    assert config.label == "ddp x3"
+
+
+def test_a_machine_is_told_from_another_by_cpu_cores_and_gpus(
+    machine: Callable[..., Machine],
+) -> None:
+    prints = {
+        machine(2).fingerprint,
+        machine(1).fingerprint,
+        machine(2, usable_cores=8).fingerprint,
+        machine(2, cpu_model="CPU Z").fingerprint,
+    }
+    assert len(prints) == 4
+    assert all(len(text) == 8 and int(text, 16) >= 0 for text in prints)
+
+
+def test_versions_do_not_make_another_machine(machine: Callable[..., Machine]) -> None:
+    assert machine(2, driver_version="1").fingerprint == machine(2).fingerprint

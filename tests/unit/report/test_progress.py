@@ -1,0 +1,104 @@
+"""What a person sees on stderr where it is no terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from mgpubench.config.plan import make_plan
+from mgpubench.config.request import Request
+from mgpubench.config.run_config import Machine
+from mgpubench.report import progress
+from mgpubench.report.progress import SessionDisplay
+
+
+class Clock:
+    """The monotonic clock, set by the test."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    return clock
+
+
+class Terminal(io.StringIO):
+    """A stderr that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("term", "columns", "has_bar"),
+    [("xterm", "80", True), ("xterm", "79", False), ("dumb", "200", False)],
+)
+def test_a_bar_is_for_terminals_that_can_show_it_whole(
+    term: str,
+    columns: str,
+    has_bar: bool,
+    machine: Callable[..., Machine],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """C65: not for one that cannot move its cursor, nor where the bar would cut its numbers."""
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    shown = SessionDisplay(verbose=False)
+    try:
+        shown.begin_session(make_plan(Request(gpus=(2,), modes=("ddp",), rounds=1), machine(2)))
+        shown.notice("a note")
+    finally:
+        shown.close()
+    text = sys.stderr.getvalue()
+    assert ("\x1b[?25l" in text) == has_bar
+    assert "note: a note\n" in text
+
+
+@pytest.mark.parametrize("step_s", [0.001, 0.1, 1.0, 10.0, 60.0])
+def test_a_log_of_a_thousand_steps_is_short_at_any_speed(
+    step_s: float, clock: Clock, machine: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """C65: fewer than 50 lines, also where a step takes a minute."""
+    request = Request(gpus=(2,), modes=("ddp",), steps=980, rounds=1)
+    plan = make_plan(request, machine(2))
+    shown = SessionDisplay(verbose=False)
+    shown.begin_session(plan)
+    shown.begin_run(plan.runs[0])
+    for step in range(1000):
+        clock.now_s += step_s
+        shown.on_steps(step)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) < 50
+    for line in lines[1:]:
+        assert re.fullmatch(
+            r"run 1/1 \(round 1\) ddp x2: step \d+ of 1000, [\d.]+ steps/s \(.* left\)", line
+        )
+
+
+def test_a_run_that_takes_long_says_so_every_half_minute_at_first(
+    clock: Clock, machine: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = make_plan(Request(gpus=(2,), modes=("ddp",), rounds=1), machine(2))
+    shown = SessionDisplay(verbose=False)
+    shown.begin_session(plan)
+    shown.begin_run(plan.runs[0])
+    for _ in range(125):
+        clock.now_s += 1
+        shown.on_steps(0)
+    assert (
+        capsys.readouterr().err.splitlines()
+        == ["run 1/1 (round 1) ddp x2: step 0 of 120, 0.000 steps/s"] * 4
+    )

@@ -1,0 +1,321 @@
+"""What people see: exact tables, honest sentences, nothing cut short and nothing injected."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from mgpubench.analysis.compare import compare
+from mgpubench.report.tables import comparison_markdown, print_comparison
+from tests.conftest import make_run_record as run
+
+SINGLE = [100.0, 104.0, 97.0, 101.0, 99.0]
+DP = [150.0, 157.0, 145.0, 152.0, 148.0]
+DDP = [190.0, 198.5, 184.0, 192.0, 188.5]
+
+
+def rounds(mode, throughputs, **changes):
+    return [run(mode, t, round=i + 1, **changes) for i, t in enumerate(throughputs)]
+
+
+def rows_of(records, baseline=None, margin=0.02):
+    return compare(records, baseline, margin)
+
+
+def printed(rows, width=80, **console):
+    stream = io.StringIO()
+    print_comparison(rows, Console(file=stream, width=width, **console))
+    return stream.getvalue()
+
+
+def lines_of(records, **options):
+    return [line.rstrip() for line in printed(rows_of(records, **options)).splitlines()]
+
+
+THREE_MODES = [*rounds("single", SINGLE), *rounds("dp", DP), *rounds("ddp", DDP)]
+SMOKE = [
+    run(
+        mode,
+        throughput,
+        effective_mode=effective_mode,
+        device_type="cpu",
+        model="tiny-cnn",
+        image_size=32,
+        precision="fp32",
+        batch_per_device=8,
+        device_names="2x CPU Y",
+    )
+    for mode, effective_mode, throughput in [
+        ("single", "single", 1000.0),
+        ("dp", "cpu-replicas", 1200.0),
+        ("ddp", "ddp", 1500.0),
+    ]
+]
+
+
+def test_table_of_a_smoke_run_at_width_80():
+    assert [line.rstrip() for line in printed(rows_of(SMOKE)).splitlines()] == SMOKE_TABLE
+
+
+def test_markdown_of_a_comparison():
+    assert comparison_markdown(rows_of(THREE_MODES)) == MARKDOWN
+
+
+def test_the_same_table_is_printed_whatever_the_width():
+    rows = rows_of(THREE_MODES)
+    assert printed(rows, width=20) == printed(rows, width=80) == printed(rows, width=300)
+    assert "..." not in printed(rows, width=20)
+    assert "\N{HORIZONTAL ELLIPSIS}" not in printed(rows, width=20)
+
+
+def test_the_header_says_which_figure_is_the_total_and_which_is_per_device():
+    """C01."""
+    title, first, second, *_ = lines_of(THREE_MODES)
+    assert title == "resnet50, synthetic data, 224 px, tf32, batch 64 per device, NVIDIA X"
+    assert first.split()[:1] == ["total"]
+    assert second.split()[3:8] == ["samples/s", "the", "total", "per", "device"]
+    assert "| total samples/s |" in comparison_markdown(rows_of(THREE_MODES))
+    assert "| samples/s per device |" in comparison_markdown(rows_of(THREE_MODES))
+
+
+def test_ddp_against_dp_is_told_in_a_sentence():
+    assert lines_of(THREE_MODES)[-1] == (
+        "ddp against dp on 2 devices: 1.267x (95 % CI 1.262..1.273, 5 paired rounds): faster"
+    )
+
+
+def test_equivalence_is_told_with_its_margin():
+    records = [*rounds("dp", DP), *rounds("ddp", [x * 1.001 for x in DP])]
+    assert lines_of(records, margin=0.005)[-1] == (
+        "ddp against dp on 2 devices: 1.001x (95 % CI 1.001..1.001, 5 paired rounds): "
+        "equivalent within 0.5 %"
+    )
+
+
+def test_an_undecided_comparison_says_how_many_rounds_would_do():
+    records = [*rounds("dp", DP), *rounds("ddp", [151.0, 155.0, 150.0, 149.0, 152.0])]
+    [versus] = [row.versus_dp for row in rows_of(records) if row.versus_dp]
+    assert lines_of(records)[-1].endswith(
+        f"5 paired rounds): undecided, about {versus.rounds_needed} rounds would settle it "
+        f"(--rounds {versus.rounds_needed})"
+    )
+
+
+def test_a_hopeless_comparison_promises_no_number_of_rounds():
+    records = [*rounds("dp", [1.0, 100.0, 1.0, 90.0, 1.0]), *rounds("ddp", [99.0, 1.0, 90.0, 1, 1])]
+    assert lines_of(records)[-1].endswith("undecided, and more rounds would hardly settle it")
+
+
+def test_few_rounds_make_no_statement_of_confidence():
+    """C50."""
+    text = printed(rows_of([run("dp", 100.0), run("ddp", 117.0)]))
+    assert text.splitlines()[-1] == (
+        "ddp against dp on 2 devices: 1.170x (1 paired round): undecided, at least 5 rounds are "
+        "needed to tell (--rounds 5)"
+    )
+    assert not any(word in text for word in ("95 %", "CI", "signif", "confiden", "nan"))
+
+
+def test_an_unpaired_comparison_says_what_it_does_not_cover():
+    records = [*rounds("dp", DP), *rounds("ddp", DDP, session_id="s2")]
+    lines = lines_of(records)
+    assert lines[5].endswith("  faster (unpaired)")
+    assert lines[6].endswith(", 5 runs or more a side, unpaired): faster")
+    assert lines[7] == "unpaired: drift between sessions is not covered"
+
+
+def test_undecided_rows_against_single_have_one_hint_with_the_most_rounds_needed():
+    noisy = [96.0, 103.0, 101.0, 98.0, 107.0]
+    records = [*rounds("single", SINGLE), *rounds("dp", noisy), *rounds("ddp", SINGLE[::-1])]
+    needed = [row.versus_baseline.rounds_needed for row in rows_of(records)[1:]]
+    assert None not in needed
+    assert needed[0] != needed[1]
+    hints = [text for text in lines_of(records) if text.startswith("undecided against single: ")]
+    assert hints == [
+        f"undecided against single: about {max(needed)} rounds would settle it "
+        f"(--rounds {max(needed)})"
+    ]
+
+
+def test_a_passthrough_is_shown_without_verdict():
+    records = [
+        *rounds("dp", DP, num_devices=1, effective_mode="passthrough"),
+        *rounds("ddp", DDP, num_devices=1),
+    ]
+    lines = lines_of(records)
+    assert lines[4].split()[:3] == ["dp", "(passthrough)", "1"]
+    assert lines[5].split()[-1] == "-"
+    assert lines[-1].endswith("no verdict for passthrough or oversubscribed devices")
+
+
+def test_a_failed_row_is_shown_with_hyphens_and_its_findings():
+    lines = lines_of([run("single", 100.0), run("ddp", None, status="failed", findings="oom;x")])
+    assert lines[5].split() == ["ddp", "2", "0,", "1", "failed", "-", "-", "-", "-", "-"]
+    assert lines[-1] == "findings of ddp on 2 devices: oom, x"
+
+
+def test_findings_of_some_runs_only_are_counted():
+    runs = [
+        run("ddp", 100.0 + i, round=i + 1, findings="not-steady" if i else "") for i in range(3)
+    ]
+    assert lines_of(runs)[-1] == "findings of ddp on 2 devices: not-steady (2 of 3 runs)"
+
+
+@pytest.mark.parametrize(("busy", "is_told"), [(2, False), (3, True)])
+def test_a_row_of_which_most_runs_were_disturbed_is_not_to_be_believed(busy, is_told):
+    runs = [
+        run("ddp", 100.0, round=i + 1, findings="busy-machine" if i < busy else "")
+        for i in range(4)
+    ]
+    told = "most runs of ddp on 2 devices were disturbed by other processes: make them again on a "
+    assert any(line.startswith(told) for line in lines_of(runs)) is is_told
+
+
+def test_rows_without_a_partner_on_as_many_devices_are_named():
+    lines = lines_of([run("single"), run("ddp"), run("ddp", num_devices=4)], baseline="ddp")
+    assert "no ddp on as many devices to compare with: single on 1 device" in lines
+
+
+def test_totals_over_more_runs_than_the_ratio_are_told():
+    note = "ratios are over the rounds that both rows have, totals over all runs of a row"
+    pairs = [run(mode, 100.0, round=i + 1) for i in range(2) for mode in ("dp", "ddp")]
+    assert note not in lines_of(pairs)
+    assert note in lines_of([*pairs, run("ddp", 900.0, round=3)])
+    assert note in lines_of([*pairs, run("dp", 900.0, round=3)])
+
+
+def test_a_baseline_that_is_not_there_is_a_hyphen():
+    lines = lines_of([run("ddp", 100.0)], baseline="single")
+    assert lines[2].split()[-2:] == ["single", "verdict"]
+    assert lines[4].split()[-2:] == ["-", "-"]
+
+
+def test_options_tell_rows_apart():
+    lines = lines_of([run("dp", 100.0), run("ddp", 120.0, options="bucket_cap_mb=1;static=true")])
+    assert lines[5].startswith("ddp bucket_cap_mb=1 static=true ")
+    assert lines[-1].startswith("ddp bucket_cap_mb=1 static=true against dp on 2 devices: 1.200x")
+
+
+def test_groups_are_told_apart_by_what_differs():
+    records = [run("dp", 100.0), run("dp", 90.0, torch_version="2.14.1", compiled=True)]
+    titles = [line for line in lines_of(records) if line.startswith("resnet50")]
+    common = "resnet50, synthetic data, 224 px, tf32, batch 64 per device, NVIDIA X"
+    assert titles == [
+        f"{common.replace('tf32', 'tf32, compiled')}, torch_version 2.14.1",
+        f"{common}, torch_version -",
+    ]
+
+
+def test_what_is_not_divided_by_each_other_is_told_with_the_fields_that_differ():
+    records = [run("dp", 100.0), run("ddp", 90.0, precision="fp32", machine="0badc0de")]
+    assert lines_of(records)[-1] == (
+        "The 2 tables are of different work, and are not divided by each other: "
+        "machine (- / 0badc0de), precision (tf32 / fp32)"
+    )
+    assert "of different work" not in "".join(lines_of(THREE_MODES))
+
+
+def test_of_many_values_that_differ_four_are_told():
+    records = [run("dp", 100.0, steps=steps) for steps in range(1, 7)]
+    assert lines_of(records)[-1].endswith("steps (1 / 2 / 3 / 4 / and 2 more)")
+
+
+def test_strong_scaling_names_the_global_batch():
+    records = [run("dp", 100.0, scaling="strong", global_batch=128)]
+    assert "tf32, batch 128 global, NVIDIA X" in lines_of(records)[0]
+
+
+def test_only_groups_on_a_cpu_are_called_smoke_tests():
+    """C05."""
+    note = "CPU rows are smoke tests of the tool, not a forecast for GPUs."
+    assert lines_of(SMOKE)[-1] == note
+    assert note not in lines_of(THREE_MODES)
+    both = lines_of([*SMOKE, *THREE_MODES])
+    assert both.count(note) == 1
+    assert f"- {note}" in comparison_markdown(rows_of(SMOKE))
+
+
+@pytest.mark.parametrize("name", ["[red]x[/red]", "[/]", "x:smiley:", "a|b"])
+def test_text_from_a_file_is_shown_as_it_is(name):
+    assert lines_of([run("dp", 100.0, model=name)])[0].startswith(f"{name}, synthetic data")
+
+
+def test_escape_codes_from_a_file_do_not_reach_the_terminal():
+    records = [run("dp\x1b[2J", 1.0, model="x\x1b[31m\r\n", options="\x07", findings="\x1bc")]
+    text = printed(rows_of(records), force_terminal=True, no_color=True)
+    assert "\x1b[2J" not in text
+    assert "\x1b[31m" not in text
+    assert "\x1bc" not in text
+    assert "x?[31m??, synthetic data" in text
+
+
+def test_markdown_from_a_file_is_escaped():
+    text = comparison_markdown(rows_of([run("dp", 1.0, model="a|b<i>*c*", options="k=`|`")]))
+    assert text.startswith("### a\\|b\\<i\\>\\*c\\*, synthetic data")
+    assert "| dp k=\\`\\|\\` |" in text
+
+
+def test_no_escape_code_is_written_where_there_is_no_terminal():
+    assert "\x1b" not in printed(rows_of(THREE_MODES))
+
+
+def test_no_colour_and_no_italics_are_written_to_a_terminal_without_colour():
+    """C65."""
+    text = printed(rows_of(THREE_MODES), force_terminal=True, no_color=True)
+    assert "\x1b[1m" in text
+    assert not any(code in text for code in ("\x1b[3", "\x1b[4", "\x1b[?"))
+
+
+def test_numbers_are_shown_with_four_digits_and_never_as_nan():
+    rows = rows_of([run("single", 12345.678), run("dp", 0.0123456)])
+    text = printed([replace(row, findings=()) for row in rows])
+    assert "12346" in text
+    assert "0.01235" in text
+    assert "nan" not in text
+
+
+SMOKE_TABLE = """\
+tiny-cnn, synthetic data, 32 px, fp32, batch 8 per device, CPU Y
+                                      total   samples/s  speed-up to
+mode               devices  runs  samples/s  per device       single  verdict
+───────────────────────────────────────────────────────────────────────────────
+single                   1     1       1000        1000     baseline  -
+dp (cpu-replicas)        2     1       1200       600.0        1.200  undecided
+ddp                      2     1       1500       750.0        1.500  undecided
+ddp against dp on 2 devices: 1.250x (1 paired round): undecided, at least 5 rounds are needed to \
+tell (--rounds 5)
+undecided against single: at least 5 rounds are needed to tell (--rounds 5)
+CPU rows are smoke tests of the tool, not a forecast for GPUs.
+""".splitlines()
+
+MARKDOWN = """\
+### resnet50, synthetic data, 224 px, tf32, batch 64 per device, NVIDIA X
+
+| mode | devices | runs | total samples/s | 95 % CI of the total | samples/s per device | \
+efficiency | speed-up to single | 95 % CI of the ratio | verdict |
+| :-- | --: | --: | --: | --: | --: | --: | --: | --: | :-- |
+| single | 1 | 5 | 100.2 | 97.02..103.4 | 100.2 | 100.0 % | baseline | - | - |
+| dp | 2 | 5 | 150.3 | 144.9..156.0 | 75.17 | 75.0 % | 1.501 | 1.493..1.509 | faster |
+| ddp | 2 | 5 | 190.5 | 184.1..197.2 | 95.27 | 95.1 % | 1.902 | 1.897..1.908 | faster |
+
+- ddp against dp on 2 devices: 1.267x (95 % CI 1.262..1.273, 5 paired rounds): faster
+"""
+
+
+def test_an_empty_column_is_explained():
+    assert "nothing to compare with: there is no run of single or dp here" in lines_of([run("ddp")])
+    assert not [line for line in lines_of(THREE_MODES) if line.startswith("nothing to compare")]
+
+
+def test_nobody_is_advised_to_make_more_rounds_than_are_sensible():
+    """Ratios that scatter widely around 1, in five paired rounds."""
+    pairs = [(100.0, 300.0), (100.0, 40.0), (100.0, 150.0), (100.0, 70.0), (100.0, 120.0)]
+    records = [
+        run(mode, throughput, round=number)
+        for number, pair in enumerate(pairs, start=1)
+        for mode, throughput in zip(("dp", "ddp"), pair, strict=True)
+    ]
+    text = "\n".join(lines_of(records))
+    assert "too noisy to settle here: it would take about" in text
+    assert "--rounds" not in text

@@ -1,0 +1,31 @@
+"""What is said of the machine before the runs begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from mgpubench.config.plan import make_plan
+from mgpubench.config.request import Request
+from mgpubench.config.run_config import Machine
+from mgpubench.session.run import _disturbances, _Place
+from tests.unit.machine.test_advice import BUILD, STATE, SYSTEM
+
+
+@pytest.mark.parametrize(
+    ("request_", "notes"),
+    [
+        (Request(gpus=(2,)), ["processes compute on GPU 1"]),
+        (Request(gpus=(1,)), []),
+        (Request(device="cpu"), []),
+    ],
+)
+def test_only_gpus_that_take_part_are_spoken_of(
+    machine: Callable[..., Machine], request_: Request, notes: list[str]
+) -> None:
+    found = machine(2)
+    system = replace(SYSTEM, gpu_state=(STATE,), gpu_processes=("GPU-1",))
+    place = _Place(machine=found, build=BUILD, system=system)
+    assert list(_disturbances(place, make_plan(request_, found))) == notes
