@@ -11,9 +11,9 @@ EXIT_AFTER_SIGINT = 130
 
 
 def leave(signum: int, frame: FrameType | None) -> None:
-    """End at once: nothing has been started, and a traceback would tell nobody anything.
+    """End at once, without a traceback: nothing has been started.
 
-    `mgpubench run` has a handler of its own as soon as it has something to lose.
+    `mgpubench run` installs its own handler as soon as it has something to lose.
     """
     with contextlib.suppress(OSError):
         os.write(2, b"error: interrupted by SIGINT\n")
@@ -22,7 +22,7 @@ def leave(signum: int, frame: FrameType | None) -> None:
 
 def main() -> None:
     """The entry point of the `mgpubench` command."""
-    # Not where it is ignored by whoever started this.
+    # Not if the caller has it ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, leave)
     from mgpubench.cli import main as run_command

@@ -15,7 +15,7 @@ import signal
 
 
 class BenchError(Exception):
-    """An error that is the user's to mend: one line that says what, a hint that says what next."""
+    """An error that the user can fix: one line says what, and a hint says what to do next."""
 
     exit_code = 1
 
@@ -39,7 +39,7 @@ class ResultsUnreadable(BenchError):
 
 
 class NoUsableResults(BenchError):
-    """The result files are readable and hold no run that succeeded."""
+    """The result files are readable, but hold no run that succeeded."""
 
 
 class TorchUnavailable(BenchError):
@@ -59,5 +59,5 @@ class Interrupted(BenchError):
         self.exit_code = 128 + signum
 
     def __reduce__(self) -> tuple[type[Interrupted], tuple[int]]:
-        """How it goes from one process to another: made again from its signal."""
+        """Pickle it by its signal, so that it can cross process borders."""
         return Interrupted, (self.signum,)

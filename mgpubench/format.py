@@ -10,27 +10,32 @@ from pathlib import Path
 
 UNKNOWN = "-"
 
-MAX_MESSAGE = 500
-"""Characters of somebody else's message that an error of ours repeats."""
+QUOTED_CHARACTERS = 500
+"""How much of another program's message an error of ours quotes."""
 
 
 def shell_path(path: Path) -> str:
-    """A path as a word of a command: quoted, and never an option."""
+    """A path as a word of a shell command: quoted, and never an option."""
     text = str(path)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
-def shorten(text: str, limit: int = MAX_MESSAGE) -> str:
+def shorten(text: str, limit: int = QUOTED_CHARACTERS) -> str:
     """A text, or its beginning and an ellipsis."""
     return text if len(text) <= limit else f"{text[:limit]}..."
 
 
-def told(error: BaseException) -> str:
-    """An error's own words; none where it cannot even be told."""
+def message_of(error: BaseException) -> str:
+    """The message of an error; empty if even that fails."""
     try:
         return str(error)
     except Exception:
         return ""
+
+
+def gist(message: str) -> str:
+    """The first line of a message, without its full stop, and shortened."""
+    return shorten(message.strip().partition("\n")[0].rstrip("."))
 
 
 def format_rate(samples_per_s: float | None) -> str:
@@ -93,7 +98,7 @@ def format_count(count: int, noun: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Text from a file or a user on one line, without characters that steer a terminal."""
+    """Text from a file or a user on one line, without characters that control a terminal."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 

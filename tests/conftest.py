@@ -15,10 +15,12 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import settings
 
-from mgpubench.config.run_config import Gpu, Machine, RunConfig
+from mgpubench.config.machine_facts import Gpu, Machine
+from mgpubench.config.run_config import RunConfig
 from mgpubench.launch.signals import STOPPING_SIGNALS, StopSignal
 from mgpubench.launch.supervisor import Needs, Supervisor, open_supervisor
-from mgpubench.results.schema import RankRecord, RunRecord
+from mgpubench.results.rank_record import RankRecord
+from mgpubench.results.schema import RunRecord
 from tests.processes import Command, descendants
 
 settings.register_profile("default", deadline=None, max_examples=200)

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from mgpubench.config.run_config import RunConfig
-from mgpubench.runners.ddp import process_group
-from mgpubench.training.devices import Seat, Share, make_share, set_up_process
-from mgpubench.training.loop import TrainStep
+from mgpubench.training.devices import Seat, Share, make_share
+from mgpubench.training.process_group import process_group
+from mgpubench.training.step import TrainStep
+from mgpubench.training.torch_settings import set_up_process
 from mgpubench.training.trainable import build_model
 
 

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from math import log
 
 from mgpubench.analysis import stats
+from mgpubench.analysis.findings.mixed import MIXED_IN_TABLE, UNEQUAL_LOADERS
 from mgpubench.analysis.groups import (
     GROUP_KEY,
-    MIXED_IN_TABLE,
-    UNEQUAL_LOADERS,
     Group,
     Pool,
     group_of,
@@ -25,24 +24,42 @@ from mgpubench.analysis.groups import (
 )
 from mgpubench.analysis.metrics import scaling_efficiency
 from mgpubench.analysis.stats import Comparison, Interval, Verdict
-from mgpubench.config.run_config import Mode
+from mgpubench.config.types import Mode
 from mgpubench.results.schema import RunRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Versus:
-    """A row against another one. Where there is no other, only its mode is known."""
+    """A row against another one."""
 
     baseline: Mode | None
+    """The mode of the other row."""
     margin: float
     """The relative difference that counts, e.g. 0.02."""
-    ratio: float | None = None
-    ratio_ci: Interval | None = None
-    pairs: int = 0
-    """Rounds in common if paired, else the runs of the side that has fewer."""
-    paired: bool | None = None
-    verdict: Verdict | None = None
-    rounds_needed: int | None = None
+    comparison: Comparison | None = None
+    """None if there is no such row, or this one has no runs that succeeded."""
+    is_judged: bool = True
+    """False for effective modes that are no speed of the technique."""
+
+    @property
+    def ratio(self) -> float | None:
+        """The throughput divided by that of the other row."""
+        return self.comparison.ratio if self.comparison else None
+
+    @property
+    def interval(self) -> Interval | None:
+        """The confidence interval of the ratio."""
+        return self.comparison.interval if self.comparison else None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict; None if there is nothing to judge."""
+        return self.comparison.verdict if self.comparison and self.is_judged else None
+
+    @property
+    def rounds_needed(self) -> int | None:
+        """Rounds that would settle an undecided verdict."""
+        return self.comparison.rounds_needed if self.comparison and self.is_judged else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +72,7 @@ class Row:
     num_devices: int
     options: str
     runs: int
-    """Runs that succeeded; the figures are theirs."""
+    """Runs that succeeded, from which the figures are."""
     failed: int
     interrupted: int
     throughput_samples_per_s: float | None
@@ -65,17 +82,17 @@ class Row:
     scaling_efficiency: float | None
     findings: tuple[str, ...]
     finding_runs: dict[str, int]
-    """Of the codes that single runs have: how many runs of this row."""
+    """How many runs have each finding that single runs have."""
     versus_baseline: Versus | None
     """None for the baseline itself."""
     versus_dp: Versus | None
-    """ddp against dp on as many devices, whatever the baseline; None where there is no dp."""
+    """ddp against dp on as many devices, with any baseline; None if there is no dp."""
 
 
 def compare(records: Sequence[RunRecord], baseline: Mode | None, margin: float) -> list[Row]:
-    """The table for some runs, in an order that does not depend on theirs.
+    """The rows for some runs, in an order that does not depend on theirs.
 
-    `baseline` None means single where a group has it, else dp. `margin` is the relative difference
+    `baseline` None means single if a group has it, else dp. `margin` is the relative difference
     that counts, e.g. 0.02.
     """
     groups: defaultdict[Group, list[RunRecord]] = defaultdict(list)
@@ -114,14 +131,14 @@ class _Table:
             speedup=speedup,
             speedup_ci=speedup_ci,
             scaling_efficiency=self._efficiency(pool, speedup),
-            findings=tuple(sorted({*pool.findings, *self._doubts(pool)})),
+            findings=tuple(sorted({*pool.findings, *self._differences(pool)})),
             finding_runs=pool.finding_runs,
             versus_baseline=self._versus_baseline(pool, baseline or self._default_baseline()),
             versus_dp=self._versus_dp(pool),
         )
 
-    def _doubts(self, pool: Pool) -> Iterator[str]:
-        """Findings about what a row has not in common with those that it is compared with."""
+    def _differences(self, pool: Pool) -> Iterator[str]:
+        """Findings about settings that differ from the rows this one is compared with."""
         yield from mixed(self.pools, MIXED_IN_TABLE)
         single = self._partner(pool, "single")
         if single is not None and self.group.scaling == "strong":
@@ -139,7 +156,7 @@ class _Table:
         return comparison.ratio, comparison.interval
 
     def _efficiency(self, pool: Pool, speedup: float | None) -> float | None:
-        """Not where the devices share cores, or share one GPU: nothing could scale there."""
+        """None if the devices share cores or one GPU, so that nothing could scale."""
         shared = self.group.device_type == "cpu" or pool.effective_mode == "oversubscribed"
         return None if speedup is None or shared else scaling_efficiency(speedup, pool.num_devices)
 
@@ -162,21 +179,15 @@ class _Table:
     def _versus(self, pool: Pool, partner: Pool, baseline: Mode | None) -> Versus:
         if not pool.throughputs:
             return Versus(baseline=baseline, margin=self.margin)
-        comparison = _compare_pools(pool, partner, self.margin)
-        judged = pool.is_judged and partner.is_judged
         return Versus(
             baseline=baseline,
             margin=self.margin,
-            ratio=comparison.ratio,
-            ratio_ci=comparison.interval,
-            pairs=comparison.pairs,
-            paired=comparison.paired,
-            verdict=comparison.verdict if judged else None,
-            rounds_needed=comparison.rounds_needed if judged else None,
+            comparison=_compare_pools(pool, partner, self.margin),
+            is_judged=pool.is_judged and partner.is_judged,
         )
 
     def _partner(self, pool: Pool, mode: Mode | None) -> Pool | None:
-        """The pool of a mode to divide by: same devices (single has its own), same options."""
+        """The pool of a mode to divide by: equal options and, unless it is single, equal devices."""
         candidates = [
             other
             for other in self.pools

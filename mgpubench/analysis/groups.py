@@ -9,18 +9,12 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from mgpubench.analysis import stats
-from mgpubench.config.run_config import MODES
+from mgpubench.analysis.findings.mixed import MIXED_IN_ROW
+from mgpubench.config.types import MODES
 from mgpubench.results.schema import RunRecord, Status
 
 UNJUDGED = ("passthrough", "oversubscribed")
-"""Effective modes that are no speed of the technique: shown, and never given a verdict."""
-
-MIXED_IN_ROW = {"mixed-threads": "threads_per_rank", "mixed-loaders": "loader_workers"}
-MIXED_IN_TABLE = {"mixed-models": "model_digest", "mixed-data": "dataset_digest"}
-"""Findings about runs of one row, or one table, that had different values in a column."""
-
-UNEQUAL_LOADERS = "unequal-loaders"
-"""In strong scaling, of a row that had other `loader_workers` than the single it is divided by."""
+"""Effective modes that do not measure the technique. They are shown, and get no verdict."""
 
 _DEVICE_COUNT = re.compile(r"(^|[+;,]\s*)\d+x ")
 
@@ -57,8 +51,8 @@ GROUP_KEY = tuple(field.name for field in fields(Group))
 
 
 def group_of(record: RunRecord) -> Group:
-    """The work that a run did, so far as it must be equal in a fair comparison."""
-    # Where the deciding batch is unknown, the other one tells the work apart.
+    """The work of a run, as far as it must be equal in a fair comparison."""
+    # If the batch that is fixed is unknown, the other one identifies the work.
     weak = record.scaling == "weak" and record.batch_per_device is not None
     strong = record.scaling == "strong" and record.global_batch is not None
     derived: dict[str, Any] = {
@@ -87,7 +81,7 @@ class Pool:
 
     @property
     def by_round(self) -> dict[tuple[str, int], float]:
-        """Samples/s in each round; the rounds of different sessions are different rounds."""
+        """Samples/s in each round. Rounds of different sessions are different rounds."""
         rounds: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
         for run in self.runs:
             if run.is_ok and run.session_id and run.round is not None:
@@ -96,12 +90,12 @@ class Pool:
         return {key: stats.geometric_mean(values) for key, values in rounds.items()}
 
     def count(self, status: Status) -> int:
-        """The runs that ended like this."""
+        """How many runs ended with this status."""
         return sum(run.status == status for run in self.runs)
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """The codes of all runs, and of what they do not have in common and should."""
+        """The codes of all runs, and of settings that the runs should have in common."""
         codes = mixed([self], MIXED_IN_ROW)
         return tuple(sorted(codes.union(*(run.finding_codes for run in self.runs))))
 
@@ -111,17 +105,17 @@ class Pool:
         return dict(Counter(code for run in self.runs if run.is_ok for code in run.finding_codes))
 
     def known(self, column: str) -> set[object]:
-        """The values of a column in the runs that succeeded."""
+        """The known values of a column in the runs that succeeded."""
         return {getattr(run, column) for run in self.runs if run.is_ok} - {None, ""}
 
     @property
     def is_judged(self) -> bool:
-        """False for what is no speed of the technique."""
+        """False if it does not measure the technique."""
         return self.effective_mode not in UNJUDGED
 
 
 def mixed(pools: Sequence[Pool], columns: Mapping[str, str]) -> set[str]:
-    """The codes of those columns in which the runs of some pools differ."""
+    """The codes of the columns in which the runs of some pools differ."""
     return {
         code
         for code, column in columns.items()
@@ -147,7 +141,7 @@ def throughput_of(run: RunRecord) -> float:
     """Samples/s of a run that succeeded.
 
     Raises:
-        ValueError: if it has none; the reader lets no such run through.
+        ValueError: if it has none. The reader refuses such rows.
     """
     if run.throughput_samples_per_s is None:
         raise ValueError(f"run {run.run_id!r} is ok and has no throughput")

@@ -1,6 +1,6 @@
-"""The one definition of every figure. Pure functions, no I/O, no torch.
+"""The one definition of every figure. Pure functions, without I/O and without torch.
 
-Units are in the names. A figure that a run is too short for is None, never 0.
+Units are in the names. A figure that a run is too short for is None, and never 0.
 """
 
 from __future__ import annotations
@@ -10,25 +10,27 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from mgpubench.config.run_config import RunConfig
-from mgpubench.results.schema import CpuTime, Figures, RankRecord
+from mgpubench.machine.cpu_usage import CpuTime
+from mgpubench.results.rank_record import RankRecord
+from mgpubench.results.schema import Figures
 
 N = TypeVar("N", int, float)
 
+MIN_BUSY_SPAN_S = 0.3
+"""A shorter run says nothing about CPU time: it is counted in steps of 10 ms, and starting a rank
+does not count as its own."""
+
 MIN_STEPS_FOR_P95 = 20
 MIN_STEPS_FOR_P99 = 100
-"""Below 1 / (1 - q) steps the quantile is the maximum under another name."""
+"""With fewer than 1 / (1 - q) steps the quantile would be the maximum by another name."""
 
 
 def slowest_rank(ranks: Sequence[RankRecord]) -> RankRecord:
     """The rank with the longest window, whose clock decides.
 
-    The maximum and not the mean: in every step the all-reduce makes all ranks wait for the slowest.
+    The maximum and not the mean, since the all-reduce makes all ranks wait for the slowest one.
     """
     return max(ranks, key=lambda rank: rank.window_s)
-
-
-MIN_BUSY_SPAN_S = 0.3
-"""The system counts CPU time in steps of 10 ms, and starting a rank is not counted as its own."""
 
 
 def throughput_samples_per_s(samples: int, window_s: float) -> float:
@@ -37,7 +39,7 @@ def throughput_samples_per_s(samples: int, window_s: float) -> float:
 
 
 def throughput_per_device(throughput: float, num_devices: int) -> float:
-    """A device's share of the throughput, in samples/s. Devices and not processes: DP has one."""
+    """The throughput divided by the number of devices, not of processes: DP has only one."""
     return throughput / num_devices
 
 
@@ -56,7 +58,7 @@ def measured_steps(values: Sequence[N], steps: int) -> Sequence[N]:
 
 
 def data_wait_share(data_wait_s: float | None, window_s: float | None) -> float | None:
-    """The part of the window that the deciding rank spent waiting for data, 0 to 1."""
+    """The share of the window that the slowest rank spent waiting for data, 0 to 1."""
     if data_wait_s is None or window_s is None:
         return None
     return data_wait_s / window_s
@@ -68,23 +70,23 @@ def scaling_efficiency(speedup: float, num_devices: int) -> float:
 
 
 def skipped_images(config: RunConfig, ranks: Sequence[RankRecord]) -> int | None:
-    """Different images of the folder that could not be read, and for which others stood in."""
+    """How many different images could not be read and were replaced by others."""
     if not config.uses_folder:
         return None
     return len(image_paths(ranks, "bad"))
 
 
 def image_paths(ranks: Sequence[RankRecord], kind: str) -> list[str]:
-    """The images about which the loaders made a remark of this kind, each once."""
+    """The images with a remark of this kind, each once."""
     return sorted({item.path for rank in ranks for item in rank.remarks if item.kind == kind})
 
 
 def others_cpu_share(
     before: CpuTime, after: CpuTime, ranks: Sequence[RankRecord], usable_cores: int
 ) -> float | None:
-    """The part of the usable cores' time in a run, 0 to 1, that other processes took.
+    """The share of the usable cores' time during a run, 0 to 1, that other processes took.
 
-    None where the system does not tell, or where the run was too short to tell.
+    None if the system does not say, or if the run was too short.
     """
     elapsed_s = after.at_s - before.at_s
     if before.busy_s is None or after.busy_s is None or elapsed_s < MIN_BUSY_SPAN_S:
@@ -95,10 +97,10 @@ def others_cpu_share(
 
 
 def compile_s(ranks: Sequence[RankRecord]) -> float | None:
-    """Seconds that the slowest rank needed for the pass in which it compiled; in no other time.
+    """Seconds that the slowest rank took for the pass in which it compiled.
 
-    None where nothing was compiled. Ranks and runs of a session share torch's cache of compiled
-    code, so that the first run that compiles takes longest.
+    They are part of no other time. None if nothing was compiled. All runs of a session share
+    torch's cache of compiled code, so the first run that compiles takes longest.
     """
     if not was_compiled(ranks):
         return None
@@ -106,12 +108,12 @@ def compile_s(ranks: Sequence[RankRecord]) -> float | None:
 
 
 def was_compiled(ranks: Sequence[RankRecord]) -> bool:
-    """True if torch.compile compiled something in every rank; it may let a model run as it is."""
+    """True if torch.compile compiled something in every rank. It may run a model uncompiled."""
     return all(rank.compiling is not None and rank.compiling.graphs > 0 for rank in ranks)
 
 
 def recompiles(ranks: Sequence[RankRecord]) -> int | None:
-    """Pieces of code that the rank with most of them compiled after that pass."""
+    """Graphs compiled after that pass, in the rank with most of them."""
     return max((rank.compiling.recompiles for rank in ranks if rank.compiling), default=None)
 
 
@@ -120,25 +122,25 @@ def summarize(
 ) -> Figures:
     """All figures of one finished run.
 
-    Samples and window are the whole job's; step times and data wait are the deciding rank's, since
-    the steps of N synchronous ranks are one process seen N times and must not be pooled. `others`
-    is what `others_cpu_share` gives.
+    Samples and window are those of all ranks. Step times and data wait are the slowest rank's: the
+    steps of N synchronous ranks are one process observed N times, and must not be pooled. `others`
+    is the result of `others_cpu_share`.
     """
-    deciding = slowest_rank(ranks)
-    times = measured_steps(deciding.step_times_s, config.steps)
+    slowest = slowest_rank(ranks)
+    times = measured_steps(slowest.step_times_s, config.steps)
     samples = sum(sum(measured_steps(rank.samples, config.steps)) for rank in ranks)
-    throughput = throughput_samples_per_s(samples, deciding.window_s)
+    throughput = throughput_samples_per_s(samples, slowest.window_s)
     memory = [peak for rank in ranks for peak in rank.peak_memory_bytes]
     return Figures(
         samples=samples,
-        window_s=deciding.window_s,
+        window_s=slowest.window_s,
         throughput_samples_per_s=throughput,
         throughput_per_device_samples_per_s=throughput_per_device(throughput, config.num_devices),
         step_time_median_s=quantile(times, 0.5),
         step_time_p95_s=quantile(times, 0.95) if len(times) >= MIN_STEPS_FOR_P95 else None,
         step_time_p99_s=quantile(times, 0.99) if len(times) >= MIN_STEPS_FOR_P99 else None,
         step_time_max_s=max(times),
-        data_wait_s=math.fsum(measured_steps(deciding.data_waits_s, config.steps)),
+        data_wait_s=math.fsum(measured_steps(slowest.data_waits_s, config.steps)),
         peak_memory_bytes=";".join(map(str, memory)),
         skipped_images=skipped_images(config, ranks),
         compile_s=compile_s(ranks),

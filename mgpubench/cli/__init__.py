@@ -1,4 +1,4 @@
-"""The command line. Modules here import only Click until their options have been checked."""
+"""The command line. Its modules import only Click until the options have been checked."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from mgpubench.format import plain
 
 
 class ErrorGroup(click.Group):
-    """A group in which an error of the user's is one line and a hint, with its own exit code."""
+    """A group of commands in which a BenchError becomes one line, a hint and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that was named."""
+        """Run the command."""
         try:
             return super().invoke(ctx)
         except BenchError as error:
             if is_verbose(ctx):
                 traceback.print_exception(error)
                 click.echo(error.details, err=True)
-            tell(error)
+            print_error(error)
             return ctx.exit(error.exit_code)
 
 
@@ -40,7 +40,7 @@ def cli() -> None:
 
     \b
     mgpubench run        train in each mode and write the results
-    mgpubench compare    print who is faster, by how much, and whether it is real
+    mgpubench compare    print which is faster, by how much, and whether it is real
     mgpubench info       show the machine, and what on it will hurt a benchmark
     """
 
@@ -51,21 +51,21 @@ cli.add_command(info)
 
 
 def main() -> None:
-    """Run the command line, and end with its exit code."""
+    """Run the command line, and exit with its code."""
     prepare_streams()
     try:
         try:
             cli()
         finally:
-            # Here and not as the interpreter ends, where an error would be a traceback.
+            # Not when the interpreter ends, where an error would be a traceback.
             sys.stdout.flush()
     except BenchError as error:
-        tell(error)
+        print_error(error)
         sys.exit(error.exit_code)
 
 
-def tell(error: BenchError) -> None:
-    """Say what is wrong, and what to do next."""
+def print_error(error: BenchError) -> None:
+    """Print what is wrong, and what to do next."""
     click.echo(f"error: {plain(error.message)}", err=True)
     if error.hint:
         click.echo(f"hint: {plain(error.hint)}", err=True)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mgpubench.config.run_config import DEFAULT_MARGIN, DEFAULT_OUT, MODES
+from mgpubench.config.types import DEFAULT_MARGIN, DEFAULT_OUT, MODES
 
 if TYPE_CHECKING:
     from mgpubench.analysis.compare import Row
-    from mgpubench.config.run_config import Mode
+    from mgpubench.config.types import Mode
     from mgpubench.results.schema import RunRecord
 
 
 def check_margin(context: click.Context, parameter: click.Parameter, percent: float) -> float:
-    """Refuse a margin that is no percentage; written so that NaN is refused too."""
+    """Refuse a margin that is not a percentage. NaN fails this comparison too."""
     if not 0 < percent < 100:
         raise click.BadParameter(f"{percent:g} is not above 0 and below 100.", context, parameter)
     return percent
@@ -28,7 +28,7 @@ def check_margin(context: click.Context, parameter: click.Parameter, percent: fl
 @click.option(
     "--baseline",
     type=click.Choice(MODES),
-    help="Mode to divide by; single where there is one, else dp.",
+    help="Mode to divide by.  [default: single if there is one, else dp]",
 )
 @click.option(
     "--format",
@@ -45,7 +45,7 @@ def check_margin(context: click.Context, parameter: click.Parameter, percent: fl
     default=DEFAULT_MARGIN * 100,
     show_default=True,
     callback=check_margin,
-    help="Difference in percent that counts: below it modes are equivalent.",
+    help="Difference in percent that counts. Within it modes are equivalent.",
 )
 def compare(
     paths: tuple[Path, ...],
@@ -53,10 +53,10 @@ def compare(
     output_format: str,
     margin_percent: float,
 ) -> None:
-    """Compare the throughput of single, dp and ddp where they did equal work.
+    """Compare the throughput of single, dp and ddp on equal work.
 
-    PATH is a session folder, a folder of sessions or a runs.csv. Without any, the newest session
-    under results is taken.
+    PATH is a session folder, a folder of sessions or a runs.csv. Without a PATH it is the newest
+    session under results.
     """
     from mgpubench.analysis.compare import compare as compare_runs
 
@@ -82,7 +82,7 @@ def _read(paths: Sequence[Path]) -> list[RunRecord]:
     if not any(record.is_ok for record in reading.records):
         runs = format_count(len(reading.records), "run")
         raise NoUsableResults(
-            f"no results in {', '.join(map(str, paths))}: {runs}, of which none succeeded",
+            f"no results in {', '.join(map(str, paths))}: {runs}, and none succeeded",
             "See the column `error` in runs.csv for the reason.",
         )
     return reading.records

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mgpubench.cli.options import verbose_option
-from mgpubench.machine import host
+from mgpubench.machine.host import check_current_folder
 
 
 @click.command(short_help="What will hurt a benchmark here?")
@@ -19,18 +19,18 @@ from mgpubench.machine import host
 )
 @verbose_option
 def info(output_format: str) -> None:
-    """Show GPUs, torch, cores, memory and limits, and a remedy for each thing that will hurt.
+    """Show GPUs, torch, cores, memory and limits, and a remedy for each problem.
 
-    Works without a GPU, a driver or torch. The GPUs are asked in a process that ends.
+    It works without a GPU, a driver or torch.
     """
-    host.check_current_folder()
+    check_current_folder()
     from mgpubench.launch.signals import StopSignal
     from mgpubench.machine.advice import examine
     from mgpubench.report.machine_report import to_json, to_text
-    from mgpubench.session.prepare import take_survey
+    from mgpubench.session.prepare import survey_with_or_without_torch
 
     with StopSignal().installed() as stop:
-        survey = take_survey(stop)
+        survey = survey_with_or_without_torch(stop)
         stop.check()
     advice = examine(survey)
     click.echo(to_text(survey, advice) if output_format == "text" else to_json(survey, advice))

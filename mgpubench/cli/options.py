@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mgpubench.config.run_config import MODES, Mode
+from mgpubench.config.types import MODES, Mode
 
 _VERBOSE = "mgpubench.verbose"
 
@@ -27,7 +27,7 @@ verbose_option: Callable[[Any], Any] = click.option(
 
 
 def is_verbose(ctx: click.Context) -> bool:
-    """True if --verbose was given to the command that runs."""
+    """True if --verbose was given."""
     return bool(ctx.meta.get(_VERBOSE))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,8 @@ from click.core import ParameterSource
 
 from mgpubench.cli.options import is_verbose, parse_counts, parse_modes, verbose_option
 from mgpubench.config.request import SMOKE, STANDARD, Request
-from mgpubench.config.run_config import (
+from mgpubench.config.run_config import DdpOptions
+from mgpubench.config.types import (
     DEFAULT_OUT,
     DEFAULT_TIMEOUT_S,
     DEVICE_CHOICES,
@@ -23,49 +25,55 @@ from mgpubench.config.run_config import (
 )
 from mgpubench.errors import BenchError, RequestRefused
 from mgpubench.format import plain, shell_path
-from mgpubench.machine import host
+from mgpubench.launch.environment import refuse_foreign_launcher
+from mgpubench.machine.host import check_current_folder
 
 if TYPE_CHECKING:
     from mgpubench.session.run import Call, Outcome
 
     Make = Callable[[Call], Outcome]
 
+DDP_OPTIONS = tuple(option.name for option in fields(DdpOptions))
+
 BESIDE_RESUME = {"resume", "timeout_s", "fail_fast", "dry_run", "verbose"}
 
 MODE_HELP = "Comma list of single,dp,ddp, or all.  [default: all]"
 GPUS_HELP = "Comma list of numbers of GPUs (counts, not indices).  [default: all visible]"
-DEVICE_HELP = "Where to run; auto takes CUDA if usable, else the CPU.  [default: auto]"
+DEVICE_HELP = "Where to run. auto is CUDA if usable, else the CPU.  [default: auto]"
 MODEL_HELP = (
-    "tiny-cnn, mlp, an image classification model of torchvision by name, or your own as "
+    "tiny-cnn, mlp, the name of a torchvision image classification model, or your own as "
     f"package.module:function, called without arguments.  [default: {STANDARD.model}]"
 )
-BATCH_HELP = f"Samples each GPU takes a step: weak scaling.  [default: {STANDARD.batch_per_gpu}]"
-GLOBAL_BATCH_HELP = "Samples all GPUs together take a step: strong scaling."
+BATCH_HELP = f"Samples per GPU and step: weak scaling.  [default: {STANDARD.batch_per_gpu}]"
+GLOBAL_BATCH_HELP = "Samples of all GPUs together per step: strong scaling."
 DATA_HELP = (
-    "synthetic (made on the device), synthetic-host (in pinned host memory, copied each step), or "
-    "a folder of images with one folder a class."
+    "synthetic (made on the device), synthetic-host (in pinned host memory, copied in each "
+    "step), or a folder of images with one folder per class."
 )
 PRECISION_HELP = (
-    "[default: tf32 on GPUs of compute capability 8.0 and up, else fp32, which is without TF32]"
+    "Number format. fp32 is without TF32.  [default: tf32 on GPUs of compute capability 8.0 and "
+    "up, else fp32]"
 )
-WORKERS_HELP = "Loader workers for each device.  [default: up to 4, as the cores allow]"
-SEED_HELP = "Seed of weights and data, and, if given, of the order of the runs.  [default: 0]"
+WORKERS_HELP = "Loader workers per device.  [default: up to 4, if there are enough cores]"
+SEED_HELP = "Seed of weights and data and, if given, of the order of the runs.  [default: 0]"
 SMOKE_HELP = (
     "Quick check for CI and laptops: CPU unless --device says otherwise, 2 devices, "
     f"{SMOKE.model}, {SMOKE.batch_per_gpu} per device, image {SMOKE.image_size}, "
     f"{SMOKE.warmup_steps} + {SMOKE.steps} steps, {SMOKE.rounds} round. "
-    "Options given beside it win."
+    "Other options override it."
 )
-SKIP_BAD_HELP = "Let another image stand in for one that cannot be read, and count it."
-COMPILE_HELP = "Compile the model with torch.compile before the warm-up; not for dp."
+SKIP_BAD_HELP = "Replace images that cannot be read by other images, and count them."
+COMPILE_HELP = "Compile the model with torch.compile before the warm-up (not for dp)."
 CHANNELS_LAST_HELP = (
-    "Images and weights in the memory format N, H, W, C (DataParallel may not keep it in its "
-    "replicas)."
+    "Keep images and weights in the memory format N, H, W, C. DataParallel may lose it in its "
+    "replicas."
 )
-CUDNN_BENCHMARK_HELP = "Let cuDNN choose its algorithms by trial in the warm-up, in every process."
+CUDNN_BENCHMARK_HELP = (
+    "Let cuDNN choose its algorithms by trial during the warm-up, in every process."
+)
 BACKEND_HELP = "DDP: backend of the process group.  [default: nccl on GPUs, gloo elsewhere]"
-BUCKET_CAP_HELP = "DDP: size of all buckets.  [default: torch's, 25 with a first one of 1]"
-OVERSUBSCRIBE_HELP = "Allow several replicas on one GPU: tests the code, measures nothing."
+BUCKET_CAP_HELP = "DDP: size of all buckets in MiB.  [default: torch's, 25 and 1 for the first]"
+OVERSUBSCRIBE_HELP = "Allow several replicas on one GPU. It tests the code and measures nothing."
 
 
 @click.command()
@@ -83,9 +91,9 @@ OVERSUBSCRIBE_HELP = "Allow several replicas on one GPU: tests the code, measure
 @click.option(
     "--warmup-steps",
     type=int,
-    help=f"Steps run and kept, but in no figure.  [default: {STANDARD.warmup_steps}]",
+    help=f"Steps before the measured ones, in no figure.  [default: {STANDARD.warmup_steps}]",
 )
-@click.option("--steps", type=int, help=f"Measured steps of a run.  [default: {STANDARD.steps}]")
+@click.option("--steps", type=int, help=f"Measured steps per run.  [default: {STANDARD.steps}]")
 @click.option(
     "--rounds", type=int, help=f"Runs of every configuration.  [default: {STANDARD.rounds}]"
 )
@@ -96,9 +104,11 @@ OVERSUBSCRIBE_HELP = "Allow several replicas on one GPU: tests the code, measure
     type=float,
     default=DEFAULT_TIMEOUT_S,
     show_default=True,
-    help="Seconds that one run may take.",
+    help="Time limit for one run, in seconds.",
 )
-@click.option("--out", default=DEFAULT_OUT, show_default=True, help="Folder for session folders.")
+@click.option(
+    "--out", default=DEFAULT_OUT, show_default=True, help="Folder for the session folders."
+)
 @click.option("--smoke", is_flag=True, help=SMOKE_HELP)
 @click.option("--oversubscribe", is_flag=True, help=OVERSUBSCRIBE_HELP)
 @click.option("--compile", "compiled", is_flag=True, help=COMPILE_HELP)
@@ -106,30 +116,32 @@ OVERSUBSCRIBE_HELP = "Allow several replicas on one GPU: tests the code, measure
 @click.option("--cudnn-benchmark", is_flag=True, help=CUDNN_BENCHMARK_HELP)
 @click.option("--backend", type=click.Choice(["nccl", "gloo"]), help=BACKEND_HELP)
 @click.option("--bucket-cap-mb", type=float, help=BUCKET_CAP_HELP)
-@click.option("--gradient-as-bucket-view", is_flag=True, help="DDP: gradients live in the buckets.")
-@click.option("--static-graph", is_flag=True, help="DDP: the graph is the same in every step.")
+@click.option("--gradient-as-bucket-view", is_flag=True, help="DDP: keep gradients in the buckets.")
+@click.option("--static-graph", is_flag=True, help="DDP: promise the same graph in every step.")
 @click.option(
-    "--find-unused-parameters", is_flag=True, help="DDP: look for unused parameters (costs time)."
+    "--find-unused-parameters",
+    is_flag=True,
+    help="DDP: search for unused parameters, which takes time.",
 )
 @click.option("--fail-fast", is_flag=True, help="End the session at the first run that fails.")
 @click.option(
     "--resume",
     metavar="SESSION",
     type=click.Path(path_type=Path),
-    help="Make the runs of a session folder that are missing or failed, with its own options; "
-    "another --timeout may be given.",
+    help="Make the missing and failed runs of a session, with its own options. Only --timeout may "
+    "be different.",
 )
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Print a plan (each session draws its own order) and stop; touch no device.",
+    help="Print a plan and stop, without touching a device. Each session draws its own order.",
 )
 @verbose_option
 @click.pass_context
 def run(
     ctx: click.Context, /, dry_run: bool, fail_fast: bool, resume: Path | None, **given: Any
 ) -> None:
-    """Train the same work in each mode and write the figures to a new session folder.
+    """Train the same work in each mode, and write the figures to a new session folder.
 
     \b
     mgpubench run                                all GPUs, all modes, ResNet-50
@@ -137,41 +149,55 @@ def run(
     mgpubench run --data photos/train -b 128     real images
     mgpubench run --smoke                        does it work? (CPU, seconds)
     """
-    request = Request(**given)
-    host.refuse_foreign_launcher(os.environ)
-    host.check_current_folder()
-    from mgpubench.session.run import resume_session, run_session
-
-    make: Make = partial(run_session, request)
-    show = partial(show_plan, request)
+    request = make_request(given)
+    refuse_foreign_launcher(os.environ)
+    check_current_folder()
     if resume is not None:
         refuse_beside_resume(ctx)
+    if not dry_run:
         timeout_s = request.timeout_s if is_given(ctx, "timeout_s") else None
-        make, show = partial(resume_session, resume, timeout_s), partial(show_missing, resume)
-    if dry_run:
-        show()
-    else:
+        make = session_to_make(request, resume, timeout_s)
         ctx.exit(perform(make, fail_fast=fail_fast, verbose=is_verbose(ctx)))
+    if resume is not None:
+        show_missing(resume)
+    else:
+        show_plan(request)
+
+
+def make_request(given: Mapping[str, Any]) -> Request:
+    """The request for the values of all options."""
+    ddp = DdpOptions(**{name: given[name] for name in DDP_OPTIONS})
+    others = {name: value for name, value in given.items() if name not in DDP_OPTIONS}
+    return Request(ddp=ddp, **others)
+
+
+def session_to_make(request: Request, resume: Path | None, timeout_s: float | None) -> Make:
+    """A new session for a request, or the rest of the session in the folder `resume`."""
+    from mgpubench.session.run import resume_session, run_session
+
+    if resume is None:
+        return partial(run_session, request)
+    return partial(resume_session, resume, timeout_s)
 
 
 def refuse_beside_resume(ctx: click.Context) -> None:
-    """A session that is resumed has all its options already."""
+    """Refuse options with --resume: the session has its own."""
     for parameter in ctx.command.params:
         name = parameter.name or ""
         if is_given(ctx, name) and name not in BESIDE_RESUME:
             raise RequestRefused(
                 f"{parameter.opts[0]} and --resume exclude each other",
-                "A session goes on with the options with which it began.",
+                "A resumed session keeps the options it began with.",
             )
 
 
 def is_given(ctx: click.Context, name: str) -> bool:
-    """True where an option stands on the command line."""
+    """True if an option is on the command line."""
     return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def show_plan(request: Request) -> None:
-    """Print what would be run, in which order."""
+    """Print the runs of a request in their order."""
     from mgpubench.launch.signals import StopSignal
     from mgpubench.report.run_summary import print_plan
     from mgpubench.session.run import plan_session
@@ -183,9 +209,10 @@ def show_plan(request: Request) -> None:
 
 
 def show_missing(folder: Path) -> None:
-    """Print what a session lacks."""
+    """Print the runs that a session lacks."""
     from mgpubench.report.run_summary import print_plan
-    from mgpubench.session.resume import load_session, read_progress
+    from mgpubench.session.document import load_session
+    from mgpubench.session.resume import read_progress
 
     progress = read_progress(load_session(folder))
     say(progress.warnings)
@@ -202,7 +229,7 @@ def say(notices: Iterable[str]) -> None:
 
 
 def perform(make: Make, *, fail_fast: bool, verbose: bool) -> int:
-    """Run the session, print its tables, and give the exit code."""
+    """Make the session, print its tables, and return the exit code."""
     from mgpubench.launch.signals import StopSignal
     from mgpubench.report.progress import SessionDisplay
     from mgpubench.session.run import Call
@@ -214,13 +241,13 @@ def perform(make: Make, *, fail_fast: bool, verbose: bool) -> int:
         finally:
             display.close()
         exit_code = conclude(outcome)
-        # A signal that came while the tables were printed has been noted, and counts.
+        # A signal that arrived while the tables were printed was noted, and counts.
         stop.check()
     return exit_code
 
 
 def conclude(outcome: Outcome) -> int:
-    """Print what a session came to, and give the exit code."""
+    """Print the outcome of a session, and return the exit code."""
     from mgpubench.report.run_summary import print_summary
 
     failed = [record for record in outcome.records if not record.is_ok]
@@ -229,11 +256,11 @@ def conclude(outcome: Outcome) -> int:
             print_summary(outcome.records)
         sys.stdout.flush()
     finally:
-        # Whatever becomes of the tables, the user must know where the results are.
+        # Even if the tables cannot be printed, the user must know where the results are.
         if failed:
             click.echo(f"error: {len(failed)} of {len(outcome.records)} runs failed", err=True)
             again = f"mgpubench run --resume {shell_path(outcome.folder)}"
-            click.echo(f"hint: When the cause is mended, make them again: {again}", err=True)
+            click.echo(f"hint: After fixing the cause, rerun them with: {again}", err=True)
         click.echo(f"results: {outcome.folder}", err=True)
         if len(failed) < len(outcome.records):
             click.echo(f"compare: mgpubench compare {shell_path(outcome.folder)}", err=True)

@@ -1,7 +1,7 @@
-"""Stdout and stderr that can always be spoken to.
+"""Stdout and stderr that can always be written to.
 
-A measurement must not end because of a character in a file name, a terminal that is closed, a full
-disk below a log, or a reader that has seen enough.
+A measurement must not end because of a character in a file name, a closed terminal, a full disk
+under a log, or a reader that has closed the pipe.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from mgpubench.errors import BenchError
 
 
 class ResultStream(io.TextIOWrapper):
-    """Stdout: what cannot be written is an error, but for a reader that has seen enough."""
+    """Stdout: what cannot be written is an error, unless the reader has closed the pipe."""
 
     def write(self, text: str) -> int:
-        """Write, or raise BenchError; where nobody reads any more, all that follows is lost."""
+        """Write, or raise BenchError. After the reader has left, drop the rest."""
         try:
             return super().write(text)
         except OSError as error:
@@ -37,12 +37,12 @@ class ResultStream(io.TextIOWrapper):
         discard(self)
         if not isinstance(error, BrokenPipeError):
             raise BenchError(
-                f"stdout cannot be written: {error.strerror}", "Make room, or write elsewhere."
+                f"stdout cannot be written: {error.strerror}", "Make room, or write somewhere else."
             ) from error
 
 
 class CommentStream(io.TextIOWrapper):
-    """Stderr: once it cannot be written, all that is said to it is lost, and nothing else is."""
+    """Stderr: once it cannot be written, drop the rest, and let everything else go on."""
 
     def write(self, text: str) -> int:
         """Write, or give up for good."""
@@ -61,14 +61,14 @@ class CommentStream(io.TextIOWrapper):
 
 
 def discard(stream: TextIO) -> None:
-    """Let all that is written to a stream go nowhere, also what is in its buffer."""
+    """Drop all that is written to a stream, and what is in its buffer."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
 def prepare_streams() -> None:
-    """Put such streams into place. A console that knows only ASCII gets escapes for the rest."""
+    """Replace stdout and stderr. A console that knows only ASCII gets escapes for the rest."""
     sys.stdout = _wrap(sys.stdout, ResultStream, 1)
     sys.stderr = _wrap(sys.stderr, CommentStream, 2)
 
@@ -88,13 +88,13 @@ def _wrap(
 
 
 def _fill(descriptor: int) -> None:
-    """Let a standard descriptor lead nowhere: else the next file would get it, and be written to.
+    """Open a standard descriptor on nothing, or the next file would get its number.
 
-    Processes that are started inherit it.
+    Child processes inherit it.
     """
     with contextlib.suppress(OSError):
         os.fstat(descriptor)
-        return  # somebody has it already
+        return  # it is open
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     if nowhere != descriptor:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from mgpubench.config.machine_facts import Machine
 from mgpubench.config.request import Request
-from mgpubench.config.run_config import DeviceType, Machine
+from mgpubench.config.types import DeviceType
 from mgpubench.errors import RequestRefused
 
 TENSOR_FLOAT_CAPABILITY = (8, 0)
-"""From this compute capability on tensor cores know TF32 and bf16."""
+"""From this compute capability on, tensor cores support TF32 and bf16."""
 
 
 def choose_device(request: Request, machine: Machine) -> DeviceType:
-    """CUDA where it is usable and wanted, else the CPU where that is acceptable.
+    """CUDA if it is usable and wanted, otherwise the CPU if that is acceptable.
 
     Raises:
-        RequestRefused: if GPUs were asked for by name or number, and are not there.
+        RequestRefused: if GPUs were requested explicitly and are not usable.
     """
     if request.wants_cpu:
         return "cpu"
@@ -27,13 +28,13 @@ def choose_device(request: Request, machine: Machine) -> DeviceType:
             asked = f"--gpus {_join(request.gpus)}"
         raise RequestRefused(
             f"{asked} needs GPUs and 0 are usable: {why_no_gpu(machine)}",
-            "Add --smoke for a quick check on the CPU, or --device cpu for the whole work there.",
+            "Add --smoke for a quick check on the CPU, or --device cpu to run all of it there.",
         )
     return "cpu"
 
 
 def check_options(request: Request, machine: Machine, device_type: DeviceType) -> None:
-    """Refuse options that the chosen devices cannot heed.
+    """Refuse options that the chosen devices do not support.
 
     Raises:
         RequestRefused: naming the option and the devices.
@@ -45,8 +46,8 @@ def check_options(request: Request, machine: Machine, device_type: DeviceType) -
         )
     if request.backend == "nccl" and max(request.gpus or (0,)) > machine.num_gpus > 0:
         raise RequestRefused(
-            "--backend nccl refuses several ranks on one GPU, as --oversubscribe makes them",
-            "Use --backend gloo, or leave one of them out.",
+            "--backend nccl does not allow several ranks on one GPU, as --oversubscribe needs",
+            "Use --backend gloo, or leave one of the two out.",
         )
     if request.precision == "tf32" and not has_tf32(machine, device_type):
         devices = ", ".join(gpu.name for gpu in machine.gpus) or "the CPU"
@@ -57,14 +58,14 @@ def check_options(request: Request, machine: Machine, device_type: DeviceType) -
 
 
 def has_tf32(machine: Machine, device_type: DeviceType) -> bool:
-    """True where every device has tensor cores for TF32."""
+    """True if every device has tensor cores for TF32."""
     return device_type == "cuda" and all(
         gpu.capability >= TENSOR_FLOAT_CAPABILITY for gpu in machine.gpus
     )
 
 
 def why_no_gpu(machine: Machine) -> str:
-    """Torch's own reason, and the variable that may hide the GPUs."""
+    """Torch's reason, and the variable that may hide the GPUs."""
     return f"{machine.cuda_reason}{_visible(machine)}"
 
 

@@ -1,8 +1,8 @@
-"""The order of runs, which is part of the method.
+"""The order of the runs, which is a part of the method.
 
-One round is one run of every configuration, and over the rounds every configuration takes every
-position about equally often, so that drift (heat, clocks, other users) falls on all of them alike
-(Barrett et al., OOPSLA 2017).
+A round is one run of every configuration. Over the rounds every configuration takes every position
+about equally often, so that drift (heat, clocks, other users) affects all of them alike (Barrett et
+al., OOPSLA 2017).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import random
 def draw_order(num_configurations: int, rounds: int, rng: random.Random) -> list[int]:
     """Indices of configurations, round after round, balanced over positions.
 
-    Every block of `num_configurations` rounds is a Latin square with rows, columns and symbols
-    shuffled: in each block each configuration takes each position exactly once.
+    Every block of `num_configurations` rounds is a Latin square with shuffled rows, columns and
+    symbols: in each block each configuration takes each position exactly once.
     """
     order: list[int] = []
     everything = range(num_configurations)

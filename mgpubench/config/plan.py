@@ -13,43 +13,41 @@ from mgpubench.config.device_choice import (
     has_tf32,
     why_no_gpu,
 )
+from mgpubench.config.machine_facts import Machine
 from mgpubench.config.order import draw_order
 from mgpubench.config.request import SMOKE, STANDARD, Preset, Request, check_divisible
-from mgpubench.config.run_config import (
+from mgpubench.config.run_config import DdpOptions, RunConfig, default_backend
+from mgpubench.config.types import (
+    MAX_DEFAULT_WORKERS,
     MODES,
     NUM_SYNTHETIC_CLASSES,
     DeviceType,
     EffectiveMode,
-    Machine,
     Mode,
-    RunConfig,
     default_image_size,
 )
 from mgpubench.errors import RequestRefused
 from mgpubench.format import format_count
 
 PRESET_DEVICES = 2
-"""Devices on a CPU, and in a smoke run on GPUs where there are so many."""
+"""Devices on a CPU, and in a smoke run on GPUs if there are so many."""
 
 MAX_RUNS = 100_000
-
-MAX_DEFAULT_WORKERS = 4
-"""Loader workers a device: the tutorial's four, where the cores allow it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """The runs of one session in their order, and what the user should know about them."""
+    """The runs of a session in their order, and what the user should know about them."""
 
     runs: tuple[RunConfig, ...]
     notices: tuple[str, ...]
 
 
 def make_plan(request: Request, machine: Machine, num_classes: int = NUM_SYNTHETIC_CLASSES) -> Plan:
-    """Join a request with the machine it meets, and the number of classes of its data.
+    """Turn a request into runs, for a machine and a number of classes.
 
     Raises:
-        RequestRefused: if this machine cannot do what was asked for.
+        RequestRefused: if this machine cannot do what was requested.
     """
     draft = _Draft(request, machine, choose_device(request, machine), num_classes)
     check_options(request, machine, draft.device_type)
@@ -82,7 +80,7 @@ def make_plan(request: Request, machine: Machine, num_classes: int = NUM_SYNTHET
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """A request on the devices it will use, before modes and device counts are combined."""
+    """A request and the devices it will use, before modes and device counts are combined."""
 
     request: Request
     machine: Machine
@@ -113,7 +111,9 @@ class _Draft:
 def _combinations(draft: _Draft, notices: list[str]) -> Iterator[tuple[Mode, int]]:
     modes = draft.request.modes or MODES
     if draft.request.compiled and "dp" in modes:
-        notices.append("dp is left out with --compile, which its replicas do not reliably heed")
+        notices.append(
+            "dp is left out with --compile, which does not work reliably in its replicas"
+        )
         modes = tuple(mode for mode in modes if mode != "dp")
     if "single" in modes:
         yield "single", 1
@@ -121,7 +121,7 @@ def _combinations(draft: _Draft, notices: list[str]) -> Iterator[tuple[Mode, int
         if "dp" in modes and count == 1 and draft.request.modes is None:
             notices.append(
                 "dp is left out on one device, where torch.nn.DataParallel just calls the "
-                "module; name it with --mode dp to run it all the same"
+                "module; name it with --mode dp to run it anyway"
             )
         elif "dp" in modes:
             if count == 1:
@@ -141,7 +141,7 @@ def _configure(draft: _Draft, mode: Mode, count: int) -> RunConfig:
     effective_mode = _effective_mode(draft, mode, count)
     workers = _workers_per_device(draft)
     on_cuda = draft.device_type == "cuda"
-    default_backend = _default_backend(effective_mode, draft.device_type)
+    backend = request.backend or default_backend(effective_mode, draft.device_type)
     return RunConfig(
         round=1,
         position=1,
@@ -151,7 +151,7 @@ def _configure(draft: _Draft, mode: Mode, count: int) -> RunConfig:
         num_devices=count,
         device_indices=tuple(i % machine.num_gpus for i in range(count)) if on_cuda else (),
         world_size=world_size,
-        backend=(request.backend or default_backend) if mode == "ddp" else "",
+        backend=backend if mode == "ddp" else "",
         model=model,
         num_classes=draft.num_classes,
         data=request.data,
@@ -165,7 +165,8 @@ def _configure(draft: _Draft, mode: Mode, count: int) -> RunConfig:
         workers_per_device=workers,
         workers_per_rank=workers * _loader_shares(draft, mode, count),
         threads_per_rank=machine.omp_num_threads or max(1, machine.usable_cores // world_size),
-        options=_options(draft, mode, default_backend),
+        cudnn_benchmark=request.cudnn_benchmark,
+        ddp=request.ddp if mode == "ddp" else DdpOptions(),
         warmup_steps=preset.warmup_steps if request.warmup_steps is None else request.warmup_steps,
         steps=request.steps or preset.steps,
         seed=request.seed or 0,
@@ -174,30 +175,30 @@ def _configure(draft: _Draft, mode: Mode, count: int) -> RunConfig:
 
 
 def _lengthen_warmup(configurations: list[RunConfig], notices: list[str]) -> list[RunConfig]:
-    """A warm-up, for all alike, in which every loader's queue is used up before the window.
+    """Give all runs a warm-up that is long enough to use up every loader's queue.
 
-    Else the window would begin with batches that were loaded before it. DataParallel's one loader
-    has the workers of all devices, and so the longest queue.
+    Otherwise the window would begin with batches that were loaded before it. DataParallel has the
+    longest queue, since its one loader has the workers of all devices.
     """
     longest = max(config.queue_length for config in configurations)
     if longest <= configurations[0].warmup_steps:
         return configurations
     notices.append(
-        f"{longest} warm-up steps instead of {configurations[0].warmup_steps}, to use up what the "
-        "loaders have ready by then"
+        f"{longest} warm-up steps instead of {configurations[0].warmup_steps}, to use up the "
+        "batches that the loaders prepare before the window"
     )
     return [replace(config, warmup_steps=longest) for config in configurations]
 
 
 def _many_workers(configurations: Sequence[RunConfig], machine: Machine) -> Iterator[str]:
-    """One warning for the plan, in place of torch's own from every rank."""
+    """One warning for the plan, instead of torch's warning from every rank."""
     largest = max(configurations, key=lambda config: config.total_workers)
     if largest.queue_length and largest.total_workers > machine.usable_cores:
-        # Single may have those of other devices too: see `_loader_shares`.
+        # Single may have the workers of several devices: see `_loader_shares`.
         shares = largest.total_workers // largest.workers_per_device
         yield (
             f"{format_count(largest.workers_per_device, 'loader worker')} x {shares} devices = "
-            f"{largest.total_workers} share {machine.usable_cores} cores; fewer "
+            f"{largest.total_workers} share {machine.usable_cores} cores; a smaller "
             "--workers-per-gpu may load faster"
         )
 
@@ -208,7 +209,7 @@ def _mixed_gpus(configurations: Sequence[RunConfig], machine: Machine) -> Iterat
     if len(names) > 1:
         yield (
             f"the GPUs are of different models ({', '.join(names)}): every step takes as long as "
-            "the slowest of them"
+            "on the slowest of them"
         )
 
 
@@ -218,7 +219,7 @@ def _emulated(configurations: Sequence[RunConfig], machine: Machine) -> Iterator
     if configurations[0].precision == "amp-bf16" and not is_new:
         yield (
             "bf16 is emulated on GPUs below compute capability 8.0: amp-bf16 will be slow, "
-            "and says nothing of GPUs that have it"
+            "and says nothing about newer GPUs"
         )
 
 
@@ -235,10 +236,10 @@ def _workers_per_device(draft: _Draft) -> int:
 
 
 def _loader_shares(draft: _Draft, mode: Mode, count: int) -> int:
-    """How many devices' loader workers one process of this mode starts.
+    """For how many devices one process of this mode starts loader workers.
 
-    Single has one device's share in weak scaling, where it takes one device's batch, and the
-    total of the largest count in strong scaling, where it takes the whole global batch.
+    Single starts those of one device in weak scaling, where it takes the batch of one device, and
+    those of the largest count in strong scaling, where it takes the whole global batch.
     """
     if mode == "ddp":
         return 1
@@ -255,18 +256,3 @@ def _effective_mode(draft: _Draft, mode: Mode, count: int) -> EffectiveMode:
     if draft.device_type == "cuda" and count > draft.machine.num_gpus:
         return "oversubscribed"
     return mode
-
-
-def _default_backend(effective_mode: EffectiveMode, device_type: DeviceType) -> str:
-    # NCCL refuses two ranks on one GPU.
-    return "nccl" if device_type == "cuda" and effective_mode != "oversubscribed" else "gloo"
-
-
-def _options(draft: _Draft, mode: Mode, default_backend: str) -> tuple[tuple[str, str], ...]:
-    """What a run of this mode has that is not at its default."""
-    given = [("cudnn_benchmark", "true")] if draft.request.cudnn_benchmark else []
-    if mode == "ddp":
-        given += draft.request.ddp_options
-        if draft.request.backend not in (None, default_backend):
-            given.append(("backend", str(draft.request.backend)))
-    return tuple(sorted(given))

@@ -1,11 +1,11 @@
-"""What a person asks for; it knows nothing of the machine, and is checked without torch."""
+"""What a person asks for. It knows nothing about the machine, and is checked without torch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from mgpubench.config.run_config import (
-    DDP_FLAGS,
+from mgpubench.config.run_config import DdpOptions
+from mgpubench.config.types import (
     DEFAULT_OUT,
     DEFAULT_TIMEOUT_S,
     MAX_GPUS,
@@ -24,7 +24,7 @@ from mgpubench.errors import RequestRefused
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preset:
-    """The values of the options that were not given."""
+    """Values for the options that were not given."""
 
     model: str
     batch_per_gpu: int
@@ -43,7 +43,7 @@ SMOKE = Preset(model="tiny-cnn", batch_per_gpu=8, image_size=32, warmup_steps=2,
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What a person asked for; None means that the option was not given."""
+    """What a person asked for. None means that the option was not given."""
 
     modes: tuple[Mode, ...] | None = None
     """Modes to run; None means all that make sense."""
@@ -59,7 +59,7 @@ class Request:
     data: str = SYNTHETIC
     """`synthetic`, `synthetic-host`, or the path of an ImageFolder."""
     skip_bad_images: bool = False
-    """Let another image stand in for one that cannot be read, and count it."""
+    """Replace an image that cannot be read by the next one, and count it."""
     image_size: int | None = None
     precision: Precision | None = None
     workers_per_gpu: int | None = None
@@ -72,32 +72,39 @@ class Request:
     timeout_s: float = DEFAULT_TIMEOUT_S
     """Seconds that one run may take, its start included."""
     out: str = DEFAULT_OUT
-    """Folder in which the session's folder is made."""
+    """Folder in which the session folder is made."""
     smoke: bool = False
     oversubscribe: bool = False
-    """Several replicas on one GPU, to test the code paths; never a speed."""
+    """Put several replicas on one GPU, to test the code paths. It measures nothing."""
     channels_last: bool = False
-    """Images and weights in the order N, H, W, C, which tensor cores like."""
+    """Keep images and weights in the order N, H, W, C, which suits tensor cores."""
     compiled: bool = False
     """Compile the model with torch.compile before the warm-up."""
     cudnn_benchmark: bool = False
-    """Let cuDNN try its algorithms out during the warm-up, in every process."""
+    """Let cuDNN choose its algorithms by trial during the warm-up, in every process."""
     backend: str | None = None
     """Backend of DDP's process group; None means nccl on GPUs and gloo elsewhere."""
-    bucket_cap_mb: float | None = None
-    """DDP's bucket size in MiB; None is torch's default, with a small first bucket."""
-    gradient_as_bucket_view: bool = False
-    static_graph: bool = False
-    find_unused_parameters: bool = False
+    ddp: DdpOptions = field(default_factory=DdpOptions)
 
     def __post_init__(self) -> None:
-        """Refuse what is impossible on any machine, naming the options and the numbers."""
+        """Refuse what is impossible on any machine, and name the options and numbers."""
+        self._check_batch()
+        self._check_numbers()
+        self._check_texts()
+        self._check_model()
+        self._check_gpus()
+        self._check_device()
+        self._check_ddp_options()
+
+    def _check_batch(self) -> None:
         if self.batch_per_gpu is not None and self.global_batch is not None:
             raise RequestRefused(
                 f"--batch-per-gpu {self.batch_per_gpu} and --global-batch {self.global_batch} "
                 "exclude each other",
                 "Give --batch-per-gpu for weak scaling or --global-batch for strong scaling.",
             )
+
+    def _check_numbers(self) -> None:
         for option, value, least in (
             ("--batch-per-gpu", self.batch_per_gpu, 1),
             ("--global-batch", self.global_batch, 1),
@@ -116,17 +123,16 @@ class Request:
                 f"--timeout is {self.timeout_s:g}, and must be above 0 and at most "
                 f"{MAX_TIMEOUT_S:.0f} seconds"
             )
+        bucket_cap_mb = self.ddp.bucket_cap_mb
+        if bucket_cap_mb is not None and not 0 < bucket_cap_mb <= MAX_NUMBER:
+            raise RequestRefused(
+                f"--bucket-cap-mb is {bucket_cap_mb:g}, and must be a number above 0"
+            )
+
+    def _check_texts(self) -> None:
         for option, text in (("--data", self.data), ("--model", self.model), ("--out", self.out)):
             if text == "":
-                raise RequestRefused(f"{option} is empty", "Is a variable of the shell unset?")
-        if self.bucket_cap_mb is not None and not 0 < self.bucket_cap_mb <= MAX_NUMBER:
-            raise RequestRefused(
-                f"--bucket-cap-mb is {self.bucket_cap_mb:g}, and must be a number above 0"
-            )
-        self._check_model()
-        self._check_gpus()
-        self._check_device()
-        self._check_ddp_options()
+                raise RequestRefused(f"{option} is empty", "Is a shell variable unset?")
 
     def _check_model(self) -> None:
         if self.model is not None and is_own_model(self.model):
@@ -148,12 +154,14 @@ class Request:
             )
 
     def _check_ddp_options(self) -> None:
-        """Refuse options that nothing in the plan would heed."""
-        names = [name for name, _ in self.ddp_options] + ["backend"] * (self.backend is not None)
+        """Refuse options that no run of the plan would use."""
+        names = list(self.ddp.changed)
+        if self.backend is not None:
+            names.append("backend")
         if names and self.modes is not None and "ddp" not in self.modes:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in names)
             raise RequestRefused(
-                f"{options}: for ddp, which --mode {','.join(self.modes)} does not run"
+                f"{options}: only for ddp, which --mode {','.join(self.modes)} does not run"
             )
         if self.wants_cpu and self.backend == "nccl":
             raise RequestRefused(
@@ -181,38 +189,30 @@ class Request:
             )
         if self.wants_cpu and self.oversubscribe:
             raise RequestRefused(
-                "--oversubscribe puts several replicas on one GPU and means nothing on a CPU",
+                "--oversubscribe puts several replicas on one GPU, and has no meaning on a CPU",
                 "Leave it out: on a CPU the replicas share the cores anyway.",
             )
 
     @property
-    def ddp_options(self) -> tuple[tuple[str, str], ...]:
-        """DDP's options that are not at torch's default, by their names in torch."""
-        given = [(name, "true") for name in DDP_FLAGS if getattr(self, name)]
-        if self.bucket_cap_mb is not None:
-            given.append(("bucket_cap_mb", f"{self.bucket_cap_mb:g}"))
-        return tuple(given)
-
-    @property
     def wants_cpu(self) -> bool:
-        """True where the request itself says CPU, whatever the machine has."""
+        """True if the request itself asks for the CPU, so that GPUs do not matter."""
         return self.device == "cpu" or (self.smoke and self.device is None)
 
     @property
     def scaling(self) -> Scaling:
-        """`strong` where the global batch is fixed, `weak` where the batch of a device is."""
+        """`strong` if the global batch is fixed, `weak` if the batch per device is."""
         return "weak" if self.global_batch is None else "strong"
 
     @property
     def uses_folder(self) -> bool:
-        """True where the data are real images."""
+        """True if the data is a folder of images."""
         return is_folder(self.data)
 
 
 def check_divisible(global_batch: int | None, num_devices: int) -> None:
     """Refuse a global batch that the devices cannot share equally.
 
-    torch.nn.DataParallel would cut 9 samples on 8 GPUs into 2,2,2,2,1 and leave three GPUs idle.
+    torch.nn.DataParallel would cut 9 samples for 8 GPUs into 2, 2, 2, 2, 1, and leave three idle.
 
     Raises:
         RequestRefused: if `num_devices` does not divide `global_batch`.

@@ -1,4 +1,4 @@
-"""Why a run failed: the one cause among all that went wrong because of it."""
+"""Why a run failed: the one cause among all the errors that followed from it."""
 
 from __future__ import annotations
 
@@ -10,32 +10,36 @@ from dataclasses import dataclass
 from mgpubench.errors import BenchError, RunFailed
 from mgpubench.format import format_size, shorten
 from mgpubench.launch.worker import Failure
-from mgpubench.machine import host
+from mgpubench.machine.host import shared_memory
 
 _PEER_TROUBLE = re.compile(
     r"closed by peer|reset by peer|broken pipe|socket closed|peer closed|remote process exited"
     r"|gloo/transport|ncclRemoteError|connection refused|Timed out waiting",
     re.IGNORECASE,
 )
-"""What a healthy rank says when another one has gone."""
+"""What a healthy rank says when another one is gone."""
 
 UNSEEN_EXIT_CODE = 255
-"""What multiprocessing gives for a process whose fork server is gone."""
+"""The exit code that multiprocessing gives to a process whose fork server is gone."""
 
 _SHARED_MEMORY = re.compile(
     r"shared memory\(shm\).*No space left|shared memory object.*(No space left|Read-only)"
     r"|out of shared memory|shared memory segment /dev/shm|failed to extend /dev/shm"
 )
-"""What torch, its loaders and NCCL say when /dev/shm is full or may not be written.
+"""What torch, its loaders and NCCL say if /dev/shm is full or read-only.
 
-Triton speaks of the shared memory of a GPU: that is another matter.
+Triton's messages about the shared memory of a GPU do not match.
 """
 
 _SEMAPHORE = re.compile(r"Read-only file system|No space left on device")
-"""What multiprocessing says of the same, as it makes its semaphores there (SemLock)."""
+"""What multiprocessing says then, when it makes its semaphores there (SemLock)."""
 
 MORE_SHARED_MEMORY = "more shared memory: docker run --shm-size=8g, or --ipc=host."
 SHARED_MEMORY_HINT = f"Use --workers-per-gpu 0, or {MORE_SHARED_MEMORY}"
+
+OUT_OF_MEMORY_KILL_HINT = (
+    "If you did not kill it, the kernel may have, because memory ran out: see dmesg."
+)
 
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|can't allocate memory|cannot allocate memory|bad_alloc"
@@ -56,27 +60,27 @@ _HINTS = (
     ),
     (
         re.compile("cannot read image "),
-        "Mend it or take it away, or let others stand in for such images: --skip-bad-images.",
+        "Repair or remove it, or use other images instead of unreadable ones: --skip-bad-images.",
     ),
     (
         re.compile(r"none of the \d+ images of the folder can be read"),
-        "Look at one of them: are they images at all?",
+        "Look at one of them: are these images at all?",
     ),
     (
         re.compile("Unable to find address for: lo"),
-        "The loopback interface is down, and the ranks meet there: ip link set lo up.",
+        "The loopback interface is down, and the ranks connect through it: ip link set lo up.",
     ),
     (
         re.compile(r"DataLoader worker.* (is killed|exited unexpectedly)"),
-        "If nobody killed it, the kernel did for want of memory: see dmesg.",
+        OUT_OF_MEMORY_KILL_HINT,
     ),
     (
-        # How DistributedDataParallel says, in the second step, that a parameter got no gradient.
+        # DistributedDataParallel says so in the second step if a parameter got no gradient.
         re.compile("Expected to have finished reduction in the prior iteration"),
         "Some parameters got no gradient; try --find-unused-parameters.",
     ),
     (
-        # cuDNN and cuBLAS have no word of their own for a workspace that found no room.
+        # cuDNN and cuBLAS have no error of their own for a workspace that does not fit.
         re.compile(
             "unable to find an engine to execute"
             "|CUBLAS_STATUS_NOT_INITIALIZED|CUDNN_STATUS_INTERNAL_ERROR"
@@ -84,34 +88,34 @@ _HINTS = (
         "Often the GPU's memory is full: try a smaller --batch-per-gpu.",
     ),
 )
-"""What an error says, and what to try next; the first that fits is given."""
+"""Patterns of error messages with hints. The first one that matches is used."""
 
 _CUDA_ERROR = re.compile(r"^(?:[\w.]+: )?((?:CUDA error: |NCCL error).*)", re.MULTILINE)
-"""The line with the reason; the lines below it are about how to find bugs."""
+"""The line with the reason. The lines below it are about debugging."""
 
 _NCCL_REASON = re.compile(r"^Last error:[ \t]*\n?(\S.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How one worker ended of its own accord, before anyone ended it."""
+    """How one worker ended by itself, before it was ended."""
 
     rank: int
     pid: int
     exit_code: int
-    """Negative: minus the signal that killed it."""
+    """If negative, minus the signal that killed it."""
     failure: Failure | None
     log: str
-    """The end of what the process printed."""
+    """The last part of what the process printed."""
 
 
 def find_cause(exits: Sequence[Exit], label: str) -> BenchError:
-    """The error to show for a run whose workers ended like this.
+    """The error to show for a job whose workers ended like this.
 
-    A signal comes first, since the killed rank left no record and the others only its echo; then
-    an exit without a word; then the earliest error. An error about a peer comes last, and before
-    it an abort, which is how NCCL's watchdog ends a healthy rank that waits for a failed one. It
-    also ends the rank that has an error of CUDA's, which may just have left its record.
+    A signal comes first: the killed rank left no record, and the errors of the others follow from
+    it. Then comes an exit without a record, and then the earliest error. An error about a peer
+    comes last. An abort comes just before that: NCCL's watchdog aborts a healthy rank that waits
+    for a failed one. It also aborts a rank with a CUDA error, which may have left its record.
     """
     cause = min(exits, key=_order)
     was_aborted = cause.exit_code == -signal.SIGABRT
@@ -134,7 +138,7 @@ def _killed(an_exit: Exit, label: str) -> RunFailed:
     number = -an_exit.exit_code
     hint = "--verbose shows what it printed last."
     if number == signal.SIGKILL:
-        hint = "If nobody killed it, the kernel did for want of memory: see dmesg."
+        hint = OUT_OF_MEMORY_KILL_HINT
     if number == signal.SIGBUS:
         hint = f"/dev/shm may be full. {SHARED_MEMORY_HINT}"
     last_words = _CUDA_ERROR.search(an_exit.log) if number == signal.SIGABRT else None
@@ -156,7 +160,7 @@ def _signal_name(number: int) -> str:
 def _silent(an_exit: Exit, label: str) -> RunFailed:
     hint = "Something in the process called exit; --verbose shows what it printed."
     if an_exit.exit_code == UNSEEN_EXIT_CODE:
-        hint = "Nobody saw it end: was the fork server that had started it killed?"
+        hint = "How it ended is unknown: was the fork server killed that had started it?"
     return RunFailed(
         f"{label}: rank {an_exit.rank} (pid {an_exit.pid}) exited with code {an_exit.exit_code} "
         "without leaving a record",
@@ -170,7 +174,7 @@ def _raised(an_exit: Exit, failure: Failure, label: str) -> BenchError:
         return failure.refusal
     if _lacks_shared_memory(failure):
         return _no_shared_memory(an_exit, failure, label)
-    words = [failure.error_type, shorten(_gist(failure.message))]
+    words = [failure.error_type, shorten(_telling_line(failure.message))]
     hint = next(
         (hint for pattern, hint in _HINTS if pattern.search(failure.message)),
         "Run again with --verbose for the traceback.",
@@ -188,7 +192,7 @@ def _lacks_shared_memory(failure: Failure) -> bool:
 
 
 def _no_shared_memory(an_exit: Exit, failure: Failure, label: str) -> RunFailed:
-    found = host.shared_memory()
+    found = shared_memory()
     if found is None:
         what = "is missing"
     elif found.is_writable:
@@ -196,14 +200,14 @@ def _no_shared_memory(an_exit: Exit, failure: Failure, label: str) -> RunFailed:
     else:
         what = "cannot be written"
     return RunFailed(
-        f"{label}: rank {an_exit.rank}: /dev/shm {what}: {_gist(failure.message)}",
+        f"{label}: rank {an_exit.rank}: /dev/shm {what}: {_telling_line(failure.message)}",
         f"Use {MORE_SHARED_MEMORY}" if "NCCL" in failure.message else SHARED_MEMORY_HINT,
         failure.details,
     )
 
 
-def _gist(message: str) -> str:
-    """The line that says what happened: of an error in a loader worker or replica, the last."""
+def _telling_line(message: str) -> str:
+    """The line that says what happened. In an error from a loader worker it is the last one."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if not lines:
         return ""
@@ -213,6 +217,6 @@ def _gist(message: str) -> str:
         return found.group(1)
     if "Original Traceback" in message:
         return re.sub(r"^([\w.]+\.\w+|\w+(Error|Exception)): ", "", lines[-1])
-    # Not half of a sentence that goes on in the next line.
+    # Not half of a sentence that continues on the next line.
     whole = re.match(r".*[.!?](?= )", lines[0]) if len(lines) > 1 else None
     return whole.group() if whole and lines[0][-1].isalpha() else lines[0]

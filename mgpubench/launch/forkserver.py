@@ -1,6 +1,6 @@
-"""The fork server: the process that has loaded torch once, and from which all workers are forked.
+"""The fork server: a process that has loaded torch once, and from which all workers are forked.
 
-The standard library starts it at the first worker, and has no public way to end it.
+The standard library starts it for the first worker, and has no public way to end it.
 """
 
 from __future__ import annotations
@@ -10,64 +10,74 @@ import multiprocessing.forkserver
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from mgpubench.launch.orphans import PARENT_VARIABLE, SCRATCH_VARIABLE
-from mgpubench.machine import host
+from mgpubench.machine.environment import TF32_OVERRIDE
+
+PRELOAD_VARIABLE = "MGPUBENCH_PRELOAD"
+"""Tells the fork server which modules to load, separated by spaces."""
+
+COMPILED_CODE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
 
 @contextlib.contextmanager
-def environment_of_workers(scratch: Path) -> Iterator[None]:
-    """What the fork server inherits when it is started, which is at the first worker.
+def environment_of_workers(scratch: Path, preload: Sequence[str]) -> Iterator[None]:
+    """Set what the fork server inherits when it is started for the first worker.
 
-    Ranks and runs of a session share what torch.compile makes, and it goes with the session, unless
-    the user has a place of his own for it.
+    All runs of a session share the code that torch.compile makes. It is removed with the session,
+    unless the user has chosen a folder for it.
     """
-    compiled_code, safe_path = "TORCHINDUCTOR_CACHE_DIR", "PYTHONSAFEPATH"
-    names = (SCRATCH_VARIABLE, PARENT_VARIABLE, compiled_code, safe_path, host.TF32_OVERRIDE)
-    before = {name: os.environ.get(name) for name in names}
-    # It would switch TF32 off behind the back of --precision, and the row would not say so.
-    os.environ.pop(host.TF32_OVERRIDE, None)
-    # Always: inherited from another mgpubench it would name that one's folder, to be removed.
-    os.environ[SCRATCH_VARIABLE] = str(scratch)
-    os.environ[PARENT_VARIABLE] = str(os.getpid())
-    # Python would look for its own modules in the current folder first.
-    os.environ[safe_path] = "1"
-    os.environ.setdefault(compiled_code, str(scratch / "compiled"))
+    changes = {
+        # Python would look for its own modules in the current folder first.
+        "PYTHONSAFEPATH": "1",
+        # It would switch TF32 off unseen, whatever --precision says.
+        TF32_OVERRIDE: None,
+        # Always set: a value inherited from another mgpubench would name its folder.
+        SCRATCH_VARIABLE: str(scratch),
+        PARENT_VARIABLE: str(os.getpid()),
+        PRELOAD_VARIABLE: " ".join(preload),
+        COMPILED_CODE_VARIABLE: os.environ.get(COMPILED_CODE_VARIABLE, str(scratch / "compiled")),
+    }
+    before = {name: os.environ.get(name) for name in changes}
+    _set_variables(changes)
     try:
         yield
     finally:
-        for name, value in before.items():
+        _set_variables(before)
+
+
+def _set_variables(values: dict[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
             os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
+        else:
+            os.environ[name] = value
 
 
 def start_fork_server() -> None:
-    """Start it if it does not run; it does not wait for torch.
+    """Start it if it is not running. This does not wait until it has loaded torch.
 
-    In one piece, with nothing that a signal could break off: a server that nobody knows of would
-    not be ended.
+    A signal must not interrupt this: a server that is started and not yet known would never be
+    ended.
     """
     multiprocessing.forkserver.ensure_running()
 
 
 def end_fork_server() -> None:
-    """End it at once; by itself it would first finish loading torch.
-
-    The next start makes another one.
-    """
+    """Kill it: if it were asked to end, it would first finish loading torch."""
     if _kill_fork_server():
         server: Any = multiprocessing.forkserver._forkserver
-        # Its socket may be gone with the scratch folder, and it itself if SIGCHLD is ignored.
+        # Its socket may be gone with the scratch folder, and the process itself if SIGCHLD is
+        # ignored.
         with contextlib.suppress(FileNotFoundError, ChildProcessError):
             server._stop()
 
 
 def _kill_fork_server() -> bool:
-    """False where none has been started."""
+    """False if there is none."""
     server: Any = multiprocessing.forkserver._forkserver
     if server._forkserver_pid is None:
         return False
@@ -78,10 +88,10 @@ def _kill_fork_server() -> bool:
 
 @contextlib.contextmanager
 def start_limit(seconds: float) -> Iterator[threading.Event]:
-    """Kill the fork server if a start takes longer, upon which the start fails; and set the event.
+    """Kill the fork server and set the event if starting a worker takes longer than this.
 
-    The start itself must happen in the main thread: a fork server ends with the thread that made it
-    (see `orphans`), and nothing else would end a start that hangs.
+    The start then fails. It must happen in the main thread, since a fork server ends with the
+    thread that made it (see `orphans`). Nothing else would end a start that hangs.
     """
     is_over = threading.Event()
 

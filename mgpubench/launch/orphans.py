@@ -1,7 +1,7 @@
-"""No process outlives the program, however that ends, and be it by SIGKILL.
+"""No process outlives the program, even if the program is killed with SIGKILL.
 
-Every worker watches a file that the parent holds locked. A worker that is stopped (SIGSTOP) watches
-nothing, and so on Linux the kernel tells the fork server of the parent's death, and it ends all.
+Every worker watches a file that the parent keeps locked. A stopped worker (SIGSTOP) cannot watch,
+so on Linux the kernel also signals the parent's death to the fork server, which kills all workers.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from pathlib import Path
 from types import FrameType
 
 SCRATCH_VARIABLE = "MGPUBENCH_SCRATCH"
-"""By which the fork server knows the folder that is to be removed."""
+"""Tells the fork server which folder to remove."""
 
 PARENT_VARIABLE = "MGPUBENCH_PARENT"
-"""By which it knows whose death it is to wait for."""
+"""Tells the fork server which process is the parent."""
 
 PR_SET_PDEATHSIG = 1
-"""Of prctl(2): the signal that a process gets when its parent dies."""
+"""Option of prctl(2): the signal that a process gets when its parent dies."""
 
 
 def end_group_with_parent(parent_lock: Path) -> None:
-    """Watch the parent from a thread, and end this process's whole group when it dies."""
+    """Watch the parent from a thread, and kill the process group of this worker when it dies."""
 
     def watch() -> None:
         if outlives(parent_lock):
@@ -41,28 +41,28 @@ def end_group_with_parent(parent_lock: Path) -> None:
 
 
 def outlives(parent_lock: Path) -> bool:
-    """Wait for as long as the parent lives; False if that cannot be seen from its file."""
+    """Wait as long as the parent lives. False if its file cannot show that."""
     try:
         with parent_lock.open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH)
     except FileNotFoundError:
-        return True  # the parent has ended already, and taken it away
+        return True  # the parent has ended and removed it
     except OSError:
-        return False  # too many open files, a file system without locks: no sign of anything
+        return False  # too many open files, or a file system without locks
     return True
 
 
 def end_fork_server_with_parent() -> None:
-    """Let the fork server end its workers and itself when the parent dies."""
+    """Make the fork server end its workers and itself when the parent dies."""
     fork_server = os.getpid()
     parent = int(os.environ.get(PARENT_VARIABLE, os.getppid()))
 
     def leave(signum: int, frame: FrameType | None) -> None:
-        # A worker has inherited this handler; and anybody may send the signal.
+        # Workers inherit this handler, and any process may send the signal.
         if os.getpid() != fork_server or os.getppid() == parent:
             return
         for child in _children(fork_server):
-            for kill in (os.killpg, os.kill):  # it may be too young for a group of its own
+            for kill in (os.killpg, os.kill):  # it may not have its own group yet
                 with contextlib.suppress(OSError):
                     kill(child, signal.SIGKILL)
         if scratch := os.environ.get(SCRATCH_VARIABLE):
@@ -71,7 +71,7 @@ def end_fork_server_with_parent() -> None:
 
     signal.signal(signal.SIGUSR1, leave)
     _ask_for_signal(signal.SIGUSR1)
-    leave(signal.SIGUSR1, None)  # if the parent has died already
+    leave(signal.SIGUSR1, None)  # the parent may have died already
 
 
 def _ask_for_signal(signum: signal.Signals) -> None:

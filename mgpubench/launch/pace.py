@@ -1,45 +1,60 @@
-"""When a run is given up: at its time limit, or as soon as its pace shows that it will miss it."""
+"""When a run is ended early: at its time limit, or once its pace shows that it will miss it."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
-from mgpubench.config.run_config import RunConfig
 from mgpubench.errors import RunFailed
 from mgpubench.format import format_duration
 from mgpubench.launch.step_count import StepCount
 
 PACE_TOLERANCE = 1.25
 PACE_EVIDENCE = 0.02
-"""A run is given up early only when its pace, seen over this share of the time limit, misses the
+"""A run is ended early only if its pace, observed for this share of the time limit, misses the
 limit by this factor."""
 
 STALLED_S = 5.0
 STALLED_STEPS = 20
-"""A run at its time limit hangs, and is not just slow, if nothing came for so long."""
+"""At its time limit a run hangs, and is not just slow, if there was no step for this long."""
 
 
-def check_pace(config: RunConfig, count: StepCount, elapsed_s: float) -> None:
-    """End a run that is over its time, or that its pace shows cannot keep it.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pace:
+    """What is expected of the steps of a run."""
 
-    Raises:
-        RunFailed: naming the steps done, the rate and the limit.
-    """
-    pace_s = count.seconds_per_step
-    left_s = (config.total_steps - count.steps) * (pace_s or 0.0)
-    seen_s = (pace_s or 0.0) * (count.steps - 1)
-    warmed_up = count.steps >= config.warmup_steps and seen_s >= PACE_EVIDENCE * config.timeout_s
-    over = elapsed_s > config.timeout_s
-    if not over and not (warmed_up and elapsed_s + left_s > PACE_TOLERANCE * config.timeout_s):
-        return
-    rate = "" if pace_s is None else f", {pace_s:.3g} s a step"
-    outlook = f"; it would need about {format_duration(elapsed_s + left_s)}" if pace_s else ""
-    idle_s = (time.perf_counter_ns() - count.last_step_ns) / 1e9
-    if over and pace_s is not None and idle_s > max(STALLED_S, STALLED_STEPS * pace_s):
-        outlook = f"; the last one {format_duration(idle_s)} ago: a rank is stopped, or hangs"
-    verb = "did not end" if over else "cannot end"
-    raise RunFailed(
-        f"{config.label} {verb} within --timeout {config.timeout_s:g} s: {count.steps} of "
-        f"{config.total_steps} steps done{rate}{outlook}",
-        "Raise --timeout, or lower --steps, --batch-per-gpu or --image-size.",
-    )
+    label: str
+    """The run in messages."""
+    warmup_steps: int
+    total_steps: int
+    timeout_s: float
+    """For all steps, and for the start."""
+
+    def check(self, count: StepCount, elapsed_s: float) -> None:
+        """End a run that is over its time limit, or whose pace shows that it will be.
+
+        Raises:
+            RunFailed: naming the steps done, the rate and the limit.
+        """
+        pace_s = count.seconds_per_step
+        left_s = (self.total_steps - count.steps) * (pace_s or 0.0)
+        is_over = elapsed_s > self.timeout_s
+        if not is_over and not self._will_be_late(count, elapsed_s + left_s):
+            return
+        rate = "" if pace_s is None else f", {pace_s:.3g} s a step"
+        outlook = f"; it would need about {format_duration(elapsed_s + left_s)}" if pace_s else ""
+        idle_s = (time.perf_counter_ns() - count.last_step_ns) / 1e9
+        if is_over and pace_s is not None and idle_s > max(STALLED_S, STALLED_STEPS * pace_s):
+            outlook = f"; the last one {format_duration(idle_s)} ago: a rank has stopped or hangs"
+        verb = "did not end" if is_over else "cannot end"
+        raise RunFailed(
+            f"{self.label} {verb} within --timeout {self.timeout_s:g} s: {count.steps} of "
+            f"{self.total_steps} steps done{rate}{outlook}",
+            "Raise --timeout, or lower --steps, --batch-per-gpu or --image-size.",
+        )
+
+    def _will_be_late(self, count: StepCount, expected_s: float) -> bool:
+        seen_s = (count.seconds_per_step or 0.0) * (count.steps - 1)
+        has_evidence = seen_s >= PACE_EVIDENCE * self.timeout_s
+        is_warm = count.steps >= self.warmup_steps
+        return is_warm and has_evidence and expected_s > PACE_TOLERANCE * self.timeout_s

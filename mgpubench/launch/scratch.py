@@ -12,50 +12,48 @@ from pathlib import Path
 from mgpubench.errors import RunFailed
 
 MIN_SCRATCH_BYTES = 2**18
-"""Results of ranks and their errors go through files, of some kB each."""
+"""Results and errors of ranks are files of some kB each."""
 
+HINT = "Make room there, or set TMPDIR to another folder."
 
-HINT = "Make room there, or give another folder in TMPDIR."
-
-
-MIN_OPEN_FILES = 32
-"""For pipes, locks and logs of the parent and the fork server; torch needs more of its own."""
+FILES_TO_START = 32
+"""For pipes, locks and logs of the parent and the fork server. Torch needs more."""
 
 
 def check_limits() -> None:
-    """Refuse a limit under which nothing could be started, nor told of it.
+    """Refuse a limit under which no process could be started or report an error.
 
     Raises:
         RunFailed: naming the limit.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < MIN_OPEN_FILES:
+    if soft != resource.RLIM_INFINITY and soft < FILES_TO_START:
         raise RunFailed(
-            f"only {soft} files may be open at once, and mgpubench needs {MIN_OPEN_FILES}",
+            f"only {soft} files may be open at once, and mgpubench needs {FILES_TO_START}",
             "Raise the limit: ulimit -n 65536.",
         )
 
 
 def make_scratch() -> Path:
-    """A fresh folder that only this user may read.
+    """A new folder that only this user may read.
 
     Raises:
-        RunFailed: if there is no place for it.
+        RunFailed: if it cannot be made.
     """
     try:
         return Path(tempfile.mkdtemp(prefix="mgpubench-"))
     except OSError as error:
         raise RunFailed(
             f"no folder for temporary files can be made: {error.strerror}",
-            "Give one with space left in TMPDIR.",
+            "Set TMPDIR to a folder with space left.",
         ) from error
 
 
 def check_space(scratch: Path) -> None:
-    """Blame a full disk, or one that is gone, for what it does to everything else.
+    """Report a full or missing disk as such, before its consequences are reported.
 
     Raises:
-        RunFailed: if hardly anything can be written there any more.
+        RunFailed: if there is almost no space left.
     """
     with in_scratch(scratch):
         free_bytes = shutil.disk_usage(scratch).free
@@ -65,7 +63,7 @@ def check_space(scratch: Path) -> None:
 
 @contextmanager
 def in_scratch(scratch: Path) -> Iterator[None]:
-    """Tell an error that files in the scratch folder raise.
+    """Report errors of files in the scratch folder.
 
     Raises:
         RunFailed: in place of an OSError.

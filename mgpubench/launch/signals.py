@@ -1,4 +1,4 @@
-"""Signals as a flag: Ctrl-C must never strike in the middle of a row of results."""
+"""Signals as a flag: Ctrl-C must never interrupt the writing of a row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class StopSignal:
     """Notes the first stopping signal, and is readable (`fileno`) from then on.
 
-    Only inside `raising`, around calls that block and have nothing to lose, it raises at once.
+    It raises at once only inside `raising`, around blocking calls that have nothing to lose.
     """
 
     def __init__(self) -> None:
@@ -26,17 +26,17 @@ class StopSignal:
         os.set_blocking(self._writable, False)
 
     def fileno(self) -> int:
-        """A file descriptor to wait on beside others."""
+        """A file descriptor to wait on together with others."""
         return self._readable
 
     def check(self) -> None:
-        """Raise Interrupted if a signal has come."""
+        """Raise Interrupted if a signal has arrived."""
         if self._signum is not None:
             raise Interrupted(self._signum)
 
     @contextlib.contextmanager
     def raising(self) -> Iterator[None]:
-        """Let a signal break off a blocking call."""
+        """Let a signal interrupt a blocking call."""
         self._raising = True
         try:
             self.check()
@@ -53,7 +53,7 @@ class StopSignal:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[StopSignal]:
-        """Handle the stopping signals, except those that the caller ignores (nohup, `&`)."""
+        """Handle the stopping signals, except those that are ignored (by nohup or `&`)."""
         before = {
             signum: signal.signal(signum, self._note)
             for signum in STOPPING_SIGNALS
@@ -63,8 +63,8 @@ class StopSignal:
             yield self
         finally:
             for signum, handler in before.items():
-                # After the first signal the program is on its way out, and a second Ctrl-C must
-                # not kill it before it has said so.
+                # After the first signal the program is about to end, and a second Ctrl-C must not
+                # kill it before its last message.
                 signal.signal(signum, handler if self._signum is None else signal.SIG_IGN)
             os.close(self._readable)
             os.close(self._writable)

@@ -1,4 +1,4 @@
-"""The step count that rank 0 keeps in a mapped file and the parent reads as it likes."""
+"""The step count that rank 0 keeps in a mapped file, for the parent to read at any time."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 STEP_COUNT_FILE = "steps"
 
 _LAYOUT = struct.Struct("=qqq")
-"""Steps done; host time in ns of the end of the first step; the same of the last step."""
+"""Steps done; host time in ns at the end of the first step, and at the end of the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepCount:
-    """How far a run has come."""
+    """The progress of a run."""
 
     steps: int
     first_step_ns: int
-    """`perf_counter_ns` at the end of step 1, on a clock that all processes share."""
+    """`perf_counter_ns` at the end of step 1. All processes share this clock."""
     last_step_ns: int
 
     @property
@@ -32,7 +32,7 @@ class StepCount:
 
 
 class StepCounter:
-    """The worker's side: one call a step, about a microsecond."""
+    """The worker's side: one call per step, which takes about a microsecond."""
 
     def __init__(self, path: Path) -> None:
         with path.open("wb+") as file:
@@ -42,7 +42,7 @@ class StepCounter:
         self._first_ns = 0
 
     def advance(self) -> None:
-        """Count one step more."""
+        """Count one more step."""
         now = time.perf_counter_ns()
         self._steps += 1
         if self._steps == 1:
@@ -51,7 +51,7 @@ class StepCounter:
 
 
 def read_step_count(path: Path) -> StepCount:
-    """The parent's side; zero before the worker has begun."""
+    """The parent's side. All zero until the worker has begun."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:

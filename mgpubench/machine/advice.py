@@ -1,49 +1,52 @@
-"""What on this machine will hurt a benchmark, and the remedy for each thing."""
+"""What on this machine will hurt a benchmark, and the remedy for each problem."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from mgpubench.config.plan import MAX_DEFAULT_WORKERS
+from mgpubench.config.machine_facts import Machine
 from mgpubench.config.request import STANDARD
-from mgpubench.config.run_config import PREFETCH_FACTOR, TORCHVISION_IMAGE_SIZE, Machine
+from mgpubench.config.types import MAX_DEFAULT_WORKERS, PREFETCH_FACTOR, TORCHVISION_IMAGE_SIZE
 from mgpubench.format import format_count, format_size
-from mgpubench.machine import host
+from mgpubench.machine.environment import omp_num_threads
 from mgpubench.machine.gpu_advice import Advice, examine_gpus
 from mgpubench.machine.system import Survey, System
 
-MIN_OPEN_FILES = 1024
-"""Loader workers hand every tensor over by a file descriptor."""
+FILES_FOR_LOADERS = 1024
+"""Loader workers pass every tensor by a file descriptor."""
 
 MIN_AVAILABLE_BYTES = 4 * 2**30
 """Torch with its CUDA libraries takes 2 to 3 GB of RAM in a process."""
 
 MAX_LOAD_PER_CORE = 0.75
-"""Above this, other work takes cores that the loaders and the ranks would use."""
+"""Above this, other work takes cores from the loaders and ranks."""
 
 LOADER_BYTES_PER_GPU = (
     MAX_DEFAULT_WORKERS * PREFETCH_FACTOR * STANDARD.batch_per_gpu * 3 * TORCHVISION_IMAGE_SIZE**2
 )
-"""What the loaders of a default run keep ready in shared memory: uint8 images."""
+"""Shared memory that the loaders of a default run fill with uint8 images."""
 
 LOOPBACKS = ("lo", "lo0")
 
 COSTLY_VARIABLES = {
     "CUDA_LAUNCH_BLOCKING": "makes the host wait for every kernel",
-    "PYTORCH_NO_CUDA_MEMORY_CACHING": "makes torch allocate every tensor anew",
-    "NCCL_P2P_DISABLE": "sends what GPUs exchange through the host's memory",
-    "NCCL_SHM_DISABLE": "sends what GPUs exchange through the network stack",
-    "NCCL_DEBUG": "may make NCCL print while it is measured",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": "makes torch allocate every tensor from the driver",
+    "NCCL_P2P_DISABLE": "sends the traffic between GPUs through the memory of the host",
+    "NCCL_SHM_DISABLE": "sends the traffic between GPUs through the network stack",
+    "NCCL_DEBUG": "may make NCCL print during the measurement",
     "TORCH_DISTRIBUTED_DEBUG": "makes DDP check and log what it does",
-    "OMP_NUM_THREADS": "sets the threads of every rank, in place of the cores / ranks",
+    "OMP_NUM_THREADS": "sets the threads of every rank, instead of cores / ranks",
     "TORCHDYNAMO_DISABLE": "switches --compile off",
     "TORCH_COMPILE_DISABLE": "switches --compile off",
 }
+TEMPORARY = ("busy", "busy-gpu", "throttled")
+"""Codes of advice about this moment, which may no longer apply in a minute."""
+
 HARMLESS_VALUES = {"", "0", "OFF", "WARN", "VERSION"}
 
 
 def examine(survey: Survey) -> list[Advice]:
-    """All advice about a machine, what matters most first."""
+    """All advice about a machine, most important first."""
     return [
         *_torch(survey),
         *examine_gpus(survey),
@@ -64,16 +67,16 @@ def _torch(survey: Survey) -> Iterator[Advice]:
     elif "torchvision" not in survey.system.packages:
         yield Advice(
             "no-torchvision",
-            "torchvision is not installed: only the models tiny-cnn and mlp, and synthetic data",
-            "Install the torchvision that goes with this torch.",
+            "torchvision is not installed: only tiny-cnn and mlp on synthetic data can run",
+            "Install the torchvision that belongs to this torch.",
         )
     elif survey.machine and not _fits(survey.system.torchvision_needs, survey.machine):
         yield Advice(
             "no-torchvision",
             f"torchvision {survey.machine.torchvision_version} was built for torch "
             f"{survey.system.torchvision_needs}, and torch is {survey.machine.torch_version}: its "
-            "models and images will hardly work",
-            "Install the torchvision that goes with this torch.",
+            "models and image decoding will probably fail",
+            "Install the torchvision that belongs to this torch.",
         )
 
 
@@ -94,7 +97,7 @@ def _processors(survey: Survey) -> Iterator[Advice]:
         yield Advice(
             "few-cores",
             f"{format_count(system.usable_cores, 'core')} for {format_count(gpus, 'GPU')}: with "
-            "real images the loaders may be what is measured",
+            "real images the loaders may be the bottleneck",
             "Compare with --data synthetic, which needs no loaders.",
         )
     load = system.load_average_1min
@@ -102,13 +105,13 @@ def _processors(survey: Survey) -> Iterator[Advice]:
         yield Advice(
             "busy",
             f"the load average of the last minute is {load:.1f} on "
-            f"{format_count(system.usable_cores, 'usable core')}: something is running, or was",
-            "Wait, or stop it: top shows what it is.",
+            f"{format_count(system.usable_cores, 'usable core')}: other work is running",
+            "Stop it, or wait until it ends; top shows it.",
         )
     if system.governor not in ("", "performance"):
         yield Advice(
             "governor",
-            f"the CPU frequency governor is {system.governor}: clocks rise only after a while",
+            f"the CPU frequency governor is {system.governor}: clock rates rise slowly",
             "cpupower frequency-set -g performance (root).",
         )
 
@@ -120,7 +123,7 @@ def _memory(survey: Survey) -> Iterator[Advice]:
     remedy = "docker run --shm-size=8g or --ipc=host; or run with --workers-per-gpu 0."
     if shared is None or not shared.is_writable:
         yield Advice(
-            "no-shm", "/dev/shm is missing or cannot be written, and loader workers need it", remedy
+            "no-shm", "/dev/shm is missing or read-only, and loader workers need it", remedy
         )
     elif shared.free_bytes < needed:
         yield Advice(
@@ -133,16 +136,16 @@ def _memory(survey: Survey) -> Iterator[Advice]:
     if system.memory_available_bytes < MIN_AVAILABLE_BYTES:
         yield Advice(
             "little-memory",
-            f"{format_size(system.memory_available_bytes)} of RAM are available; torch takes 2 to "
-            "3 GB in a process",
-            "Free some, or raise the limit of the container.",
+            f"{format_size(system.memory_available_bytes)} of RAM are available; each process with "
+            "torch needs 2 to 3 GB",
+            "Free some memory, or raise the limit of the container.",
         )
-    if system.open_files_soft is not None and system.open_files_soft < MIN_OPEN_FILES:
+    if system.open_files_soft is not None and system.open_files_soft < FILES_FOR_LOADERS:
         yield Advice(
             "few-files",
             f"a process may open {system.open_files_soft} files; loader workers need hundreds",
-            f"ulimit -n {MIN_OPEN_FILES * 4}"
-            if (system.open_files_hard or MIN_OPEN_FILES * 4) >= MIN_OPEN_FILES * 4
+            f"ulimit -n {FILES_FOR_LOADERS * 4}"
+            if (system.open_files_hard or FILES_FOR_LOADERS * 4) >= FILES_FOR_LOADERS * 4
             else "Have the hard limit raised: limits.conf, or docker run --ulimit nofile=65536.",
         )
 
@@ -150,7 +153,7 @@ def _memory(survey: Survey) -> Iterator[Advice]:
 def _variables(environment: Mapping[str, str]) -> Iterator[Advice]:
     for name, effect in COSTLY_VARIABLES.items():
         value = environment.get(name, "")
-        ignored = name == "OMP_NUM_THREADS" and host.omp_num_threads(environment) is None
+        ignored = name == "OMP_NUM_THREADS" and omp_num_threads(environment) is None
         if value.upper() not in HARMLESS_VALUES and not ignored:
             yield Advice("variable", f"{name}={value} {effect}", f"unset {name}")
 
@@ -159,7 +162,7 @@ def _rest(system: System) -> Iterator[Advice]:
     if not any(interface.is_up for interface in system.interfaces if interface.name in LOOPBACKS):
         yield Advice(
             "no-loopback",
-            "the loopback interface is down or missing, and the ranks of ddp meet there",
+            "the loopback interface is down or missing, and the ranks of ddp connect through it",
             "ip link set lo up (root).",
         )
     if not system.cxx_compiler:
@@ -171,6 +174,6 @@ def _rest(system: System) -> Iterator[Advice]:
     if system.is_virtual:
         yield Advice(
             "virtual",
-            "this is a virtual machine: its neighbours can slow it down unseen",
-            "Take more rounds (--rounds 10), and repeat the session another time.",
+            "this is a virtual machine: its neighbours can slow it down, unseen from here",
+            "Use more rounds (--rounds 10), and repeat the session at another time.",
         )

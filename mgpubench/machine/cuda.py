@@ -1,4 +1,4 @@
-"""What torch says of this machine; asked in a child that ends, so the parent holds no context."""
+"""What torch says about the machine. Called in a child process, so the parent holds no context."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-from mgpubench.config.run_config import Gpu, Machine
+from mgpubench.config.machine_facts import Gpu, Machine
 from mgpubench.machine import host
+from mgpubench.machine.environment import omp_num_threads
+from mgpubench.machine.nvidia_smi import driver_version
 from mgpubench.machine.system import TorchBuild
 
 
+def describe_torch() -> tuple[Machine, TorchBuild]:
+    """All that torch says about the machine and about itself."""
+    return describe(), describe_build()
+
+
 def describe() -> Machine:
-    """The machine as the workers will find it."""
+    """What a plan needs to know about the machine, as torch sees it."""
     gpus, reason = _usable_gpus()
     return Machine(
         gpus=gpus,
@@ -25,18 +32,18 @@ def describe() -> Machine:
         cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
         cpu_model=host.cpu_model(),
         usable_cores=host.usable_cores(),
-        omp_num_threads=host.omp_num_threads(os.environ),
-        torch_version=str(torch.__version__),  # a plain str: its own class would import torch
+        omp_num_threads=omp_num_threads(os.environ),
+        torch_version=str(torch.__version__),  # plain: its own class would import torch
         torchvision_version=_torchvision_version(),
         cuda_version=torch.version.cuda or "",
         nccl_version=_nccl_version() if gpus else "",
-        driver_version=host.driver_version(is_usable=bool(gpus)),
+        driver_version=driver_version(is_usable=bool(gpus)),
         python_version=platform.python_version(),
     )
 
 
 def describe_build() -> TorchBuild:
-    """What torch was built with, and can do on this machine."""
+    """What torch was built with, and what it can do on this machine."""
     gpus, _ = _usable_gpus()
     pairs = itertools.permutations(range(len(gpus)), 2)
     return TorchBuild(
@@ -64,32 +71,32 @@ def _backends() -> tuple[str, ...]:
 
 
 def count_gpus() -> int:
-    """Visible GPUs, as the driver's library has them: CUDA itself is not started."""
+    """Number of visible GPUs, as the driver's library counts them, without starting CUDA."""
     return torch.cuda.device_count()
 
 
 def _cudnn_version() -> int | None:
     try:
         version: int | None = torch.backends.cudnn.version()
-    # Below compute capability 7.5, of which a newer cuDNN knows nothing.
+    # Newer cuDNN versions do not know GPUs below compute capability 7.5.
     except RuntimeError:
         return None
     return version
 
 
 def _usable_gpus() -> tuple[tuple[Gpu, ...], str]:
-    """The GPUs that torch can use, or none and torch's own reason."""
+    """The GPUs that torch can use, or none and torch's reason."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        torch.cuda.is_available()  # it may warn, and knows the reason best
+        torch.cuda.is_available()  # its warning says best why not
     try:
-        # Not started, torch counts the GPUs of the driver's library; of all their MIG slices CUDA
-        # shows a process only one.
+        # Before CUDA is started, torch counts what the driver's library lists. CUDA itself shows a
+        # process only one MIG slice.
         torch.cuda.init()
         gpus = tuple(_gpu(index) for index in range(torch.cuda.device_count()))
     except (RuntimeError, AssertionError, torch.cuda.DeferredCudaCallError) as error:
         words = str(caught[0].message) if caught else str(error)
-        # Torch appends its own source line, which is no news to the user.
+        # Torch appends its own source line, which does not help the user.
         return (), words.partition("(Triggered")[0].partition("\n")[0].strip().rstrip(".")
     return gpus, "" if gpus else "torch sees no CUDA device"
 

@@ -1,12 +1,13 @@
-"""What about the GPUs will hurt a benchmark; `doctor` examines the rest."""
+"""What about the GPUs will hurt a benchmark; `advice` examines the rest."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from mgpubench.config.run_config import Gpu, Machine
-from mgpubench.machine.system import HELD_BACK, Survey, TorchBuild
+from mgpubench.config.machine_facts import Gpu, Machine
+from mgpubench.machine.nvidia_smi import HELD_BACK
+from mgpubench.machine.system import Survey, TorchBuild
 
 THROTTLE_REASONS = {
     0x04: "its power limit",
@@ -15,16 +16,16 @@ THROTTLE_REASONS = {
     0x40: "heat (hardware)",
     0x80: "a power brake",
 }
-"""NVML's reasons for lower clocks, without those that are no fault: idle, or set by somebody."""
+"""NVML's reasons for lower clocks, without those that are no fault: idle, or set by the user."""
 
 
 MUCH_MIB = 2048
-"""In use on a GPU: more than a desktop, or what a driver keeps for itself, takes."""
+"""Memory in use on a GPU, above what a desktop or the driver itself takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One thing that will hurt, and what to do about it."""
+    """One problem, and what to do about it."""
 
     code: str
     message: str
@@ -32,7 +33,7 @@ class Advice:
 
 
 def examine_gpus(survey: Survey) -> Iterator[Advice]:
-    """Advice about GPUs, their number, what connects them and how they are now."""
+    """Advice about the GPUs: their number, the links between them, and their present state."""
     if survey.machine and not survey.machine.gpus:
         yield _no_gpu(survey.machine)
     yield from _gpus(survey)
@@ -41,7 +42,7 @@ def examine_gpus(survey: Survey) -> Iterator[Advice]:
 
 def _no_gpu(machine: Machine) -> Advice:
     if not machine.cuda_version:
-        remedy = "This torch is built without CUDA: install a CUDA build of it."
+        remedy = "This torch was built without CUDA: install a CUDA build."
     elif machine.driver_version and "too old" in machine.cuda_reason:
         remedy = (
             f"The driver is {machine.driver_version}: update it, or install a torch for an older "
@@ -53,7 +54,7 @@ def _no_gpu(machine: Machine) -> Advice:
             "name GPUs that exist."
         )
     elif machine.driver_version:
-        remedy = "The driver answers: nvidia-smi and dmesg may say more."
+        remedy = "The driver works: nvidia-smi and dmesg may say more."
     else:
         remedy = (
             "Install NVIDIA's driver, or start the container with --gpus all; nvidia-smi must "
@@ -69,8 +70,8 @@ def _gpus(survey: Survey) -> Iterator[Advice]:
     if machine.num_gpus == 1:
         yield Advice(
             "one-gpu",
-            "one GPU is usable: dp only calls the module, and ddp has nobody to talk to",
-            "Make more visible with CUDA_VISIBLE_DEVICES; of MIG slices a process sees only one.",
+            "only one GPU is usable: dp just calls the module, and ddp has only one rank",
+            "Make more visible with CUDA_VISIBLE_DEVICES; a process sees only one MIG slice.",
         )
     if len(names := sorted({gpu.name for gpu in machine.gpus})) > 1:
         yield Advice(
@@ -92,9 +93,9 @@ def _gpus(survey: Survey) -> Iterator[Advice]:
             "no-peer-access",
             f"GPU {first} cannot reach the memory of GPU {second} (so for "
             f"{len(build.without_peer_access)} of {machine.num_gpus * (machine.num_gpus - 1)} "
-            "directions): what they exchange goes through the host",
+            "directions): their traffic goes through the host",
             "NVLink or peer access over PCIe would help; many consumer GPUs have neither, and an "
-            "enabled IOMMU (ACS) takes it away.",
+            "enabled IOMMU (ACS) disables it.",
         )
     if "nccl" not in build.backends:
         yield Advice(
@@ -105,9 +106,10 @@ def _gpus(survey: Survey) -> Iterator[Advice]:
 
 
 def _is_built_for(gpu: Gpu, build: TorchBuild) -> bool:
-    """Machine code serves its own major version from its minor on; PTX serves all that is newer.
+    """True if torch has code that runs on the GPU.
 
-    Code with a suffix (sm_90a) serves exactly its own version.
+    Machine code runs on the same major version from its minor version on. PTX runs on everything
+    newer. Code with a suffix (sm_90a) runs on exactly its own version.
     """
     for architecture in build.cuda_architectures:
         kind, _, digits = architecture.partition("_")
@@ -128,7 +130,7 @@ def _gpu_state(survey: Survey) -> Iterator[Advice]:
         yield Advice(
             "busy-gpu",
             f"processes compute on {', '.join(busy)}",
-            "Benchmark on idle GPUs; nvidia-smi shows who it is.",
+            "Benchmark on idle GPUs; nvidia-smi shows the processes.",
         )
     used = [
         f"{mib / 1024:.1f} GB of GPU {number}"
@@ -140,9 +142,9 @@ def _gpu_state(survey: Survey) -> Iterator[Advice]:
         yield Advice(
             "busy-gpu",
             f"memory is in use: {', '.join(used)}",
-            "Benchmark on idle GPUs; from within a container one may not see who it is.",
+            "Benchmark on idle GPUs; inside a container the processes may not be visible.",
         )
-    # Equal things of several GPUs in one line.
+    # The same advice about several GPUs becomes one line.
     alike: dict[Advice, list[str]] = {}
     for number, state in visible:
         for advice in _held_back(state):
@@ -152,9 +154,9 @@ def _gpu_state(survey: Survey) -> Iterator[Advice]:
 
 
 def _visible_states(survey: Survey) -> list[tuple[int, dict[str, str]]]:
-    """Of the GPUs that torch sees, under its numbers: others are somebody else's.
+    """The states of the GPUs that torch sees, with torch's numbers.
 
-    nvidia-smi may number them otherwise, and torch leaves `GPU-` out.
+    nvidia-smi may number them differently, and torch omits `GPU-` from a UUID.
     """
     states = {
         state.get("uuid", "").removeprefix("GPU-"): state for state in survey.system.gpu_state
@@ -164,13 +166,13 @@ def _visible_states(survey: Survey) -> list[tuple[int, dict[str, str]]]:
 
 
 def _held_back(state: Mapping[str, str]) -> Iterator[Advice]:
-    """What slows one GPU down; the messages do not name it yet."""
+    """What slows one GPU down. The messages do not name the GPU yet."""
     mask = _number(state, HELD_BACK, 16)
     reasons = [words for bit, words in THROTTLE_REASONS.items() if int(mask or 0) & bit]
     if reasons:
         yield Advice(
             "throttled",
-            f"held back at this moment by {' and '.join(reasons)}",
+            f"slowed down right now by {' and '.join(reasons)}",
             "See nvidia-smi -q -d PERFORMANCE.",
         )
     limit, default = _number(state, "power.limit"), _number(state, "power.default_limit")
@@ -185,12 +187,12 @@ def _held_back(state: Mapping[str, str]) -> Iterator[Advice]:
         yield Advice(
             "narrow-link",
             f"{now:.0f} of {most:.0f} PCIe lanes in use",
-            "Another slot or riser may give it all of them.",
+            "Another slot or riser may provide all of them.",
         )
 
 
 def _number(state: Mapping[str, str], name: str, base: int = 10) -> float | None:
-    """A value of nvidia-smi without its unit; None where it is unknown."""
+    """A value of nvidia-smi without its unit; None if unknown."""
     text = state.get(name, "").partition(" ")[0]
     try:
         return int(text, 16) if base == 16 else float(text)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from mgpubench.analysis.compare import Row
+from mgpubench.analysis.compare import Row, Versus
 from mgpubench.analysis.groups import GROUP_KEY
-from mgpubench.results.session_folder import write_rows
-
-Place = tuple[str | int, ...]
-"""Where a value is found in a row: names of attributes, and places in an interval."""
+from mgpubench.analysis.stats import Interval
+from mgpubench.results.csv_format import write_rows
 
 
 def to_json(rows: Sequence[Row]) -> str:
@@ -25,64 +23,101 @@ def to_json(rows: Sequence[Row]) -> str:
 def to_csv(rows: Sequence[Row]) -> str:
     """The same fields side by side, under one header."""
     buffer = io.StringIO()
-    write_rows(buffer, [CSV_PLACES])
-    write_rows(buffer, ([_find(row, place) for place in CSV_PLACES.values()] for row in rows))
+    write_rows(buffer, [CSV_COLUMNS])
+    write_rows(buffer, ([value(row) for value in CSV_COLUMNS.values()] for row in rows))
     return buffer.getvalue()
 
 
 def _row_object(row: Row) -> dict[str, object]:
-    document = asdict(row)
-    del document["finding_runs"]  # for people; the fields of JSON are a contract
-    for versus in (document["versus_baseline"], document["versus_dp"]):
-        if versus is not None:
-            del versus["margin"]
-    document["group"] = {name: _or_null(value) for name, value in document["group"].items()}
-    document["effective_mode"] = _or_null(row.effective_mode)
-    return document
+    group = {name: _or_null(value) for name, value in asdict(row.group).items()}
+    return {
+        "group": group,
+        "mode": row.mode,
+        "effective_mode": _or_null(row.effective_mode),
+        "num_devices": row.num_devices,
+        "options": row.options,
+        "runs": row.runs,
+        "failed": row.failed,
+        "interrupted": row.interrupted,
+        "throughput_samples_per_s": row.throughput_samples_per_s,
+        "throughput_ci": row.throughput_ci,
+        "speedup": row.speedup,
+        "speedup_ci": row.speedup_ci,
+        "scaling_efficiency": row.scaling_efficiency,
+        "findings": row.findings,
+        "versus_baseline": _versus_object(row.versus_baseline),
+        "versus_dp": _versus_object(row.versus_dp),
+    }
+
+
+def _versus_object(versus: Versus | None) -> dict[str, object] | None:
+    if versus is None:
+        return None
+    return {
+        "baseline": versus.baseline,
+        "ratio": versus.ratio,
+        "ratio_ci": versus.interval,
+        "pairs": versus.comparison.pairs if versus.comparison else 0,
+        "paired": versus.comparison.paired if versus.comparison else None,
+        "verdict": versus.verdict,
+        "rounds_needed": versus.rounds_needed,
+    }
 
 
 def _or_null(value: object) -> object:
     return None if value == "" else value
 
 
-def _find(row: Row, place: Place) -> object:
-    value: Any = row
-    for step in place:
-        if value is None:
-            return None
-        value = value[step] if isinstance(step, int) else getattr(value, step)
-    return ";".join(value) if isinstance(value, tuple) else value
+Value = Callable[[Row], Any]
 
 
-def _same(*names: str) -> dict[str, Place]:
-    return {name: (name,) for name in names}
+def _group_value(name: str) -> Value:
+    return lambda row: getattr(row.group, name)
 
 
-def _bounds(column: str, *path: str) -> dict[str, Place]:
-    return {f"{column}_low": (*path, 0), f"{column}_high": (*path, 1)}
+def _bound(interval: Interval | None, place: int) -> float | None:
+    return None if interval is None else interval[place]
 
 
-def _versus(prefix: str, attribute: str) -> dict[str, Place]:
+def _versus_columns(prefix: str, versus_of: Callable[[Row], Versus | None]) -> dict[str, Value]:
+    """The columns of one comparison; empty for rows that have none."""
+
+    def value(name: str) -> Value:
+        return lambda row: (_versus_object(versus_of(row)) or {}).get(name)
+
+    def bound(place: int) -> Value:
+        return lambda row: _bound(versus.interval if (versus := versus_of(row)) else None, place)
+
     return {
-        f"{prefix}_ratio": (attribute, "ratio"),
-        **_bounds(f"{prefix}_ratio_ci", attribute, "ratio_ci"),
-        **{
-            f"{prefix}_{name}": (attribute, name)
-            for name in ("pairs", "paired", "verdict", "rounds_needed")
-        },
+        f"{prefix}_ratio": value("ratio"),
+        f"{prefix}_ratio_ci_low": bound(0),
+        f"{prefix}_ratio_ci_high": bound(1),
+        f"{prefix}_pairs": value("pairs"),
+        f"{prefix}_paired": value("paired"),
+        f"{prefix}_verdict": value("verdict"),
+        f"{prefix}_rounds_needed": value("rounds_needed"),
     }
 
 
-CSV_PLACES: dict[str, Place] = {
-    **{f"group_{name}": ("group", name) for name in GROUP_KEY},
-    **_same("mode", "effective_mode", "num_devices", "options", "runs", "failed", "interrupted"),
-    **_same("throughput_samples_per_s"),
-    **_bounds("throughput_ci", "throughput_ci"),
-    **_same("speedup"),
-    **_bounds("speedup_ci", "speedup_ci"),
-    **_same("scaling_efficiency", "findings"),
-    "versus_baseline": ("versus_baseline", "baseline"),
-    **_versus("versus", "versus_baseline"),
-    **_versus("versus_dp", "versus_dp"),
+CSV_COLUMNS: dict[str, Value] = {
+    **{f"group_{name}": _group_value(name) for name in GROUP_KEY},
+    "mode": lambda row: row.mode,
+    "effective_mode": lambda row: row.effective_mode,
+    "num_devices": lambda row: row.num_devices,
+    "options": lambda row: row.options,
+    "runs": lambda row: row.runs,
+    "failed": lambda row: row.failed,
+    "interrupted": lambda row: row.interrupted,
+    "throughput_samples_per_s": lambda row: row.throughput_samples_per_s,
+    "throughput_ci_low": lambda row: _bound(row.throughput_ci, 0),
+    "throughput_ci_high": lambda row: _bound(row.throughput_ci, 1),
+    "speedup": lambda row: row.speedup,
+    "speedup_ci_low": lambda row: _bound(row.speedup_ci, 0),
+    "speedup_ci_high": lambda row: _bound(row.speedup_ci, 1),
+    "scaling_efficiency": lambda row: row.scaling_efficiency,
+    "findings": lambda row: ";".join(row.findings),
+    "versus_baseline": lambda row: row.versus_baseline.baseline if row.versus_baseline else None,
+    **_versus_columns("versus", lambda row: row.versus_baseline),
+    **_versus_columns("versus_dp", lambda row: row.versus_dp),
 }
-"""The columns in their order, and where each has its value."""
+"""The columns in their order, and the value of each in a row."""

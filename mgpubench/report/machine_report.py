@@ -1,4 +1,4 @@
-"""What `mgpubench info` prints: the machine in a few lines, and what to do about it."""
+"""What `mgpubench info` prints: the machine in a few lines, and advice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNLIMITED = "unlimited"
 
 
 def to_text(survey: Survey, advice: list[Advice]) -> str:
-    """Facts, one a line; then each thing that will hurt a benchmark, with its remedy."""
+    """Facts, one per line, and then each problem with its remedy."""
     facts = [("mgpubench", __version__), *_software(survey), *_gpus(survey), *_hardware(survey)]
     width = max(len(name) for name, _ in facts)
     lines = [f"{name:<{width}}  {plain(value)}" for name, value in facts]
@@ -28,7 +28,7 @@ def to_text(survey: Survey, advice: list[Advice]) -> str:
 
 
 def to_json(survey: Survey, advice: list[Advice]) -> str:
-    """Everything that is known. Unknown is null, or empty."""
+    """Everything that is known. Unknown is null or empty."""
     document = {
         "mgpubench_version": __version__,
         **asdict(survey),
@@ -40,7 +40,7 @@ def to_json(survey: Survey, advice: list[Advice]) -> str:
 def _headline(advice: list[Advice]) -> str:
     if not advice:
         return "nothing found that would hurt a benchmark"
-    return f"{format_count(len(advice), 'thing')} that will hurt a benchmark, or limit it:"
+    return f"{format_count(len(advice), 'problem')} that will hurt or limit a benchmark:"
 
 
 def _software(survey: Survey) -> Iterator[tuple[str, str]]:
@@ -63,7 +63,7 @@ def _software(survey: Survey) -> Iterator[tuple[str, str]]:
 
 
 def dotted_cudnn(version: int) -> str:
-    """cuDNN's one number as its makers write it: 92400 is 9.24.0, and 8902 is 8.9.2."""
+    """The version of cuDNN with dots: 92400 is 9.24.0, and 8902 is 8.9.2."""
     major, rest = divmod(version, 10_000 if version >= 90_000 else 1000)
     return f"{major}.{rest // 100}.{rest % 100}"
 

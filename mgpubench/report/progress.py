@@ -9,7 +9,8 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from mgpubench.analysis.findings import CPU_SMOKE, Finding
+from mgpubench.analysis.findings.catalogue import has_table_note
+from mgpubench.analysis.findings.kind import Finding
 from mgpubench.config.plan import Plan
 from mgpubench.config.run_config import RunConfig
 from mgpubench.errors import BenchError
@@ -18,11 +19,11 @@ from mgpubench.results.schema import RunRecord
 
 PLAIN_LINE_EVERY_S = 30.0
 PLAIN_LINE_EVERY_SHARE = 0.2
-"""In a pipe a long run says that it lives, the less often the longer the session lasts already: the
-log of a day has some 50 lines beside those of its runs."""
+"""In a pipe a long run prints a line now and then, and less often the longer the session lasts: the
+log of a day has some 50 of them."""
 
-MIN_WIDTH_OF_A_BAR = 80
-"""In a narrower terminal the bar would cut its numbers, and so there are plain lines."""
+MIN_BAR_WIDTH = 80
+"""In a narrower terminal the bar would truncate its numbers, so there are plain lines."""
 
 
 class SessionDisplay:
@@ -33,11 +34,11 @@ class SessionDisplay:
         self._console = Console(
             stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False
         )
-        # Asked of the file itself: FORCE_COLOR makes rich take a pipe for a terminal.
+        # The file itself is asked, since FORCE_COLOR makes rich treat a pipe as a terminal.
         live = (
             sys.stderr.isatty()
             and os.environ.get("TERM") != "dumb"
-            and self._console.width >= MIN_WIDTH_OF_A_BAR
+            and self._console.width >= MIN_BAR_WIDTH
         )
         self._bar = _make_bar(self._console) if live else None
         self._task = self._bar.add_task("loading torch", total=None, rate="") if self._bar else None
@@ -46,10 +47,10 @@ class SessionDisplay:
         self._plan: Plan | None = None
         self._config: RunConfig | None = None
         self._number = 0
-        """Of the run among those of this call: a resumed session makes only some of its plan."""
+        """Number of the run in this call, which may make only a part of the plan."""
         self._steps_before = 0
-        self._session_began_s = self._run_began_s = self._spoke_at_s = 0.0
-        self._said: set[str] = set()
+        self._session_began_s = self._run_began_s = self._printed_at_s = 0.0
+        self._printed_findings: set[str] = set()
 
     def notice(self, text: str) -> None:
         """Print a line that begins with `note:`."""
@@ -58,12 +59,12 @@ class SessionDisplay:
     def begin_session(self, plan: Plan) -> None:
         """Start the bar over all steps of all runs."""
         self._plan = plan
-        self._session_began_s = self._spoke_at_s = time.monotonic()
+        self._session_began_s = self._printed_at_s = time.monotonic()
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, total=_total_steps(plan))
 
     def begin_run(self, config: RunConfig) -> None:
-        """Name the run in the bar."""
+        """Show the name of the run in the bar."""
         self._number += 1
         self._config = config
         self._run_began_s = time.monotonic()
@@ -71,11 +72,11 @@ class SessionDisplay:
             self._bar.update(self._task, description=self._name(config), rate="starting")
 
     def on_steps(self, steps: int) -> None:
-        """Draw the steps done, their rate and the time left."""
+        """Show the steps done, their rate and the time left."""
         rate = f"{format_rate(steps / (time.monotonic() - self._run_began_s))} steps/s"
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._steps_before + steps, rate=rate)
-        elif self._config and self._has_been_silent():
+        elif self._config and self._is_silent_for_long():
             total = self._config.total_steps
             self._line(
                 f"{self._name(self._config)}: step {steps} of {total}, {rate} {self._left(steps)}"
@@ -101,15 +102,15 @@ class SessionDisplay:
                 self._line(f"hint: {error.hint}")
 
     def finding(self, config: RunConfig, finding: Finding) -> None:
-        """Print a finding, once for each configuration; what holds for all CPU runs, once."""
-        place = "" if finding.code == CPU_SMOKE else f"{config.label}: "
+        """Print a finding once per configuration, or once if all runs have it alike."""
+        place = "" if has_table_note(finding.code) else f"{config.label}: "
         key = f"{place}{finding.code}"
-        if key not in self._said:
-            self._said.add(key)
+        if key not in self._printed_findings:
+            self._printed_findings.add(key)
             self._line(f"warning: {place}{finding.message} [{finding.code}]")
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
 
@@ -125,14 +126,14 @@ class SessionDisplay:
         left_s = elapsed_s / done * (_total_steps(self._plan) - done)
         return f"({format_duration(left_s)} left)" if left_s >= 1 else ""
 
-    def _has_been_silent(self) -> bool:
+    def _is_silent_for_long(self) -> bool:
         now_s = time.monotonic()
         lasted_s = now_s - self._session_began_s
         patience_s = max(PLAIN_LINE_EVERY_S, PLAIN_LINE_EVERY_SHARE * lasted_s)
-        return now_s - self._spoke_at_s > patience_s
+        return now_s - self._printed_at_s > patience_s
 
     def _line(self, text: str) -> None:
-        self._spoke_at_s = time.monotonic()
+        self._printed_at_s = time.monotonic()
         self._console.print(plain(text.rstrip()))
 
 
@@ -149,5 +150,5 @@ def _make_bar(console: Console) -> Progress:
         TimeRemainingColumn(),
         console=console,
         transient=True,
-        refresh_per_second=2,  # more would take time from what is measured
+        refresh_per_second=2,  # more would take time from the measurement
     )

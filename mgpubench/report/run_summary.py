@@ -1,4 +1,4 @@
-"""What `run` prints: the plan before, and the figures of each configuration after."""
+"""What `run` prints: its plan, and at the end the figures of each configuration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.text import Text
 from mgpubench.analysis.compare import Row, compare
 from mgpubench.analysis.metrics import data_wait_share
 from mgpubench.config.plan import Plan
-from mgpubench.config.run_config import DEFAULT_MARGIN
+from mgpubench.config.types import DEFAULT_MARGIN
 from mgpubench.format import (
     UNKNOWN,
     format_duration,
@@ -21,7 +21,7 @@ from mgpubench.format import (
     format_percent,
     plain,
 )
-from mgpubench.report.sentences import Column, row_label
+from mgpubench.report.columns import Column, row_label
 from mgpubench.report.tables import print_comparison, print_table
 from mgpubench.results.schema import RunRecord
 
@@ -31,7 +31,7 @@ STEP_FIGURES = ("step_time_median_s", "step_time_p95_s", "step_time_p99_s")
 
 
 def print_summary(records: Sequence[RunRecord]) -> None:
-    """Print the comparison of a session's runs, and what their steps were like."""
+    """Print the comparison of a session's runs, and figures about their steps."""
     console = Console(highlight=False)
     rows = compare(records, None, DEFAULT_MARGIN)
     print_comparison(rows, console)
@@ -81,7 +81,7 @@ def _step_columns(rows: Sequence[Row], records: Sequence[RunRecord]) -> list[Col
 
 
 def _compile_column(rows: Sequence[Row], records: Sequence[RunRecord]) -> list[Column]:
-    """The longest of the runs: later ones find most of the code compiled already."""
+    """The longest compile time: later runs find most of the code already compiled."""
     times_s: dict[tuple[object, ...], float] = {}
     for record in records:
         if record.compile_s is not None:
@@ -91,7 +91,7 @@ def _compile_column(rows: Sequence[Row], records: Sequence[RunRecord]) -> list[C
 
 
 def _medians(records: Sequence[RunRecord]) -> dict[tuple[object, ...], dict[str, float]]:
-    """The median over the ok runs of each configuration; figures that no run has are left out."""
+    """The median over the ok runs of each configuration, without figures that no run has."""
     table = pd.DataFrame(
         {
             "configuration": _key(record),
@@ -107,7 +107,7 @@ def _medians(records: Sequence[RunRecord]) -> dict[tuple[object, ...], dict[str,
 
 
 def _peaks(key: tuple[object, ...], records: Sequence[RunRecord]) -> str:
-    """The highest peak of each device over the runs: DataParallel loads the first one more."""
+    """The highest peak of each device over the runs. DataParallel uses the first one more."""
     peaks = [
         [int(peak) for peak in record.peak_memory_bytes.split(";")]
         for record in records

@@ -13,13 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from mgpubench.analysis.compare import Row
-from mgpubench.report.sentences import Column, describe
+from mgpubench.report.columns import Column
+from mgpubench.report.sections import describe
 
 _AS_WIDE_AS_NEEDED = 10_000
 
 
 def print_comparison(rows: Sequence[Row], console: Console) -> None:
-    """Print a table for each group of equal work, with what it says about ddp and dp."""
+    """Print a table for each group of equal work, with the sentences about it."""
     for number, section in enumerate(describe(rows)):
         if number:
             console.print()
@@ -30,7 +31,7 @@ def print_comparison(rows: Sequence[Row], console: Console) -> None:
 
 
 def print_table(columns: Sequence[Column], console: Console) -> None:
-    """Print a table in its full width: a number cut short would be a wrong number."""
+    """Print a table in its full width: a truncated number would be a wrong number."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0, 0, 1))
     for column in columns:
         table.add_column(

@@ -1,4 +1,4 @@
-"""Every run once, though it may have been tried several times, and copied with its session."""
+"""Every run once, even if it was tried several times, or copied with its session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mgpubench.results.schema import RunRecord
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The runs that were read, and a line for each thing that was left out."""
+    """The runs that were read, and a line about everything that was left out."""
 
     records: list[RunRecord]
     warnings: list[str]
@@ -22,16 +22,16 @@ class Reading:
 def merge(readings: Mapping[Path, Reading], warnings: Sequence[str] = ()) -> Reading:
     """All runs, each once, and all warnings.
 
-    A copied session, or a copied line, would count everything twice. Failures of a run that a
-    resumed session made again are left out. Of ok runs with one run_id and different figures nobody
-    knows which is right: none is used.
+    A copied session or line would count twice. Failures of a run that was repeated by `--resume`
+    are left out. If ok runs have the same run_id and different figures, none of them is used, since
+    it is unknown which is right.
     """
     chosen = _choose([record for reading in readings.values() for record in reading.records])
     records: list[RunRecord] = []
-    told = list(warnings)
+    messages = list(warnings)
     taken: dict[str, Path] = {}
     for path, reading in readings.items():
-        told += reading.warnings
+        messages += reading.warnings
         left_out: Counter[str] = Counter()
         for record in reading.records:
             fate = _fate(record, chosen, taken, path)
@@ -40,23 +40,23 @@ def merge(readings: Mapping[Path, Reading], warnings: Sequence[str] = ()) -> Rea
                 taken[record.run_id] = path
                 records.append(record)
         of_all = f"of {format_count(len(reading.records), 'run')}"
-        told += [
+        messages += [
             f"{path}: left out {left_out[fate]} {of_all}, {text}"
             for fate, text in _LEFT_OUT.items()
             if left_out[fate]
         ]
-    return Reading(records, told)
+    return Reading(records, messages)
 
 
-_USED, _MADE_AGAIN, _REPEATED, _KNOWN = "used", "made again", "repeated", "known"
+_USED, _REPLACED, _REPEATED, _KNOWN = "used", "replaced", "repeated", "known"
 _LEFT_OUT = {
-    _REPEATED: "which repeat or contradict another one of the same run_id",
-    _KNOWN: "whose run_id was read from another file already",
+    _REPEATED: "which repeat or contradict another run of the same run_id",
+    _KNOWN: "whose run_id was already read from another file",
 }
 
 
 def _choose(records: Sequence[RunRecord]) -> dict[str, RunRecord | None]:
-    """The record to use of each run_id: the one with figures, or else the last failure."""
+    """The record to use for each run_id: the one with figures, or else the last failure."""
     attempts: dict[str, list[RunRecord]] = {}
     for record in records:
         attempts.setdefault(record.run_id, []).append(record)
@@ -77,7 +77,7 @@ def _fate(
         return _USED  # runs without an id cannot be told apart
     choice = chosen[record.run_id]
     if not record.is_ok and record != choice:
-        return _MADE_AGAIN
+        return _REPLACED
     if record != choice:
         return _REPEATED
     if record.run_id not in taken:

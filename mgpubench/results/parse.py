@@ -1,8 +1,7 @@
-"""One line of runs.csv to a `RunRecord`, or the reason why not.
+"""From one line of runs.csv to a `RunRecord`, or to the reason why not.
 
-A number that looks odd is never guessed at: `1,234.5` and `1234,5` are faults. Text is taken
-literally, so that `NA` or `None` is a setting and not a gap. The fields of `RunRecord` decide how
-a column is read.
+An odd number is never guessed: `1,234.5` and `1234,5` are faults. Text is taken literally, so that
+`NA` or `None` is a setting and not a gap. The fields of `RunRecord` decide how a column is read.
 """
 
 from __future__ import annotations
@@ -13,26 +12,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from typing import Any, get_args, get_type_hints
 
-from mgpubench.config.run_config import EFFECTIVE_MODES
+from mgpubench.config.types import EFFECTIVE_MODES
+from mgpubench.results.csv_format import is_formula
 from mgpubench.results.schema import RunRecord, Status
-from mgpubench.results.session_folder import is_formula
 
 NEVER_EMPTY = tuple(field.name for field in fields(RunRecord) if field.default is MISSING)
-"""Columns without which a row says nothing."""
+"""Columns without which a row is useless."""
 
 REQUIRED_COLUMNS = (*NEVER_EMPTY, "throughput_samples_per_s")
 
 THROUGHPUT_LIMITS_SAMPLES_PER_S = (1e-12, 1e12)
-"""Beyond these a figure is a fault of the file, and exponentials would overflow later on."""
+"""A figure outside these limits is a fault of the file, and would overflow in exponentials."""
 
 TOLERANCE = 0.01
-"""How far figures may be from each other before a row contradicts itself: a spreadsheet may have
-left few of their digits."""
+"""Figures may differ by this much before a row contradicts itself, since a spreadsheet may have kept
+only a few of their digits."""
 
 STATUSES = get_args(Status)
 
 MAX_DIGITS = 19
-"""Of a whole number; longer ones are a fault of the file, and no float holds them."""
+"""A whole number with more digits is a fault of the file, and does not fit into a float."""
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NOT_TEXT = re.compile("[\0\udc80-\udcff]")
@@ -44,15 +43,15 @@ class RowFault(Exception):
 
 
 def is_text(cells: Sequence[str]) -> bool:
-    """False where a cell holds bytes that are no text in UTF-8."""
+    """False if a cell holds bytes that are not UTF-8 text."""
     return not _NOT_TEXT.search("".join(cells))
 
 
 def parse_row(header: Sequence[str], cells: Sequence[str]) -> RunRecord:
-    """The run in one line; columns that `RunRecord` does not know are ignored.
+    """The run in one line. Columns that `RunRecord` does not have are ignored.
 
     Raises:
-        RowFault: if a cell cannot be read as what its column holds, or the row contradicts itself.
+        RowFault: if a cell does not fit its column, or the row contradicts itself.
     """
     if len(cells) != len(header):
         raise RowFault(f"{len(cells)} fields where the header has {len(header)}")
@@ -72,7 +71,7 @@ def parse_cell(column: str, cell: str) -> object:
     """The value in one cell of a known column.
 
     Raises:
-        RowFault: if it is not what the column holds.
+        RowFault: if it does not fit the column.
     """
     if not cell and column in NEVER_EMPTY:
         raise RowFault(f"{column} is empty")
@@ -83,7 +82,7 @@ def parse_cell(column: str, cell: str) -> object:
 
 
 def _check(record: RunRecord) -> None:
-    """Refuse what contradicts itself, before a wrong figure gets into a table."""
+    """Refuse a row that contradicts itself, before a wrong figure gets into a table."""
     if record.status not in STATUSES:
         raise RowFault(f"status is {record.status!r}, which is not one of {', '.join(STATUSES)}")
     if record.num_devices < 1:
@@ -99,7 +98,7 @@ def _check(record: RunRecord) -> None:
 
 
 def _check_mode(record: RunRecord) -> None:
-    """A mode is known, and what really ran is of that mode."""
+    """The mode is known, and the effective mode belongs to it."""
     if record.mode not in EFFECTIVE_MODES:
         raise RowFault(f"mode is {record.mode!r}, which is not one of {', '.join(EFFECTIVE_MODES)}")
     if record.effective_mode and record.effective_mode not in EFFECTIVE_MODES[record.mode]:
@@ -107,7 +106,7 @@ def _check_mode(record: RunRecord) -> None:
 
 
 def _check_samples(record: RunRecord) -> None:
-    """Samples are those of all steps of the window."""
+    """The samples are those of all steps of the window."""
     if record.samples is None or record.global_batch is None or record.steps is None:
         return
     if record.samples != record.global_batch * record.steps:
@@ -133,7 +132,7 @@ def _check_throughput(record: RunRecord) -> None:
 
 
 def _check_ratio(record: RunRecord, ratio: str, above: str, below: str) -> None:
-    """Where all three are known, the first is the second divided by the third."""
+    """If all three are known, the first is the second divided by the third."""
     values = [getattr(record, column) for column in (ratio, above, below)]
     if None not in values and not math.isclose(values[0], values[1] / values[2], rel_tol=TOLERANCE):
         raise RowFault(
@@ -150,7 +149,7 @@ def _float(cell: str) -> float:
 def _int(cell: str) -> int:
     if cell.strip().isdecimal() and cell.isascii() and len(cell) <= MAX_DIGITS:
         return int(cell)
-    # A spreadsheet may have made 8.0 of 8.
+    # A spreadsheet may have turned 8 into 8.0.
     number = _float(cell)
     if not number.is_integer() or abs(number) >= 10**MAX_DIGITS:
         raise ValueError("not a whole number")
@@ -158,7 +157,7 @@ def _int(cell: str) -> int:
 
 
 def _bool(cell: str) -> bool:
-    # A spreadsheet may have made TRUE of true.
+    # A spreadsheet may have turned true into TRUE.
     if cell.lower() not in ("true", "false"):
         raise ValueError("not true or false")
     return cell.lower() == "true"
@@ -175,7 +174,7 @@ def _or_unknown(parse: Callable[[str], object]) -> Callable[[str], object]:
 
 
 def _text(cell: str) -> str:
-    # The writer keeps spreadsheets from running it as a formula.
+    # The writer added the apostrophe to keep spreadsheets from running it as a formula.
     return cell[1:] if cell.startswith("'") and is_formula(cell) else cell
 
 
@@ -195,4 +194,4 @@ PARSERS = {column: _PARSERS_OF_TYPES[kind] for column, kind in _TYPES.items()} |
 """How each column of runs.csv is read."""
 
 NUMBERS = [column for column, kind in _TYPES.items() if kind in (int, int | None, float | None)]
-"""Columns with numbers; none of them can be negative."""
+"""Columns with numbers. None of them can be negative."""

@@ -1,7 +1,7 @@
-"""Result files, reading side: every run that can be trusted, and a warning for all else.
+"""Reading result files: every run that can be trusted, and a warning for everything else.
 
-Files that can be read are used beside others that cannot; only if nothing can be read is that an
-error. `rows` knows a single line, `results` writes what is read here.
+Files that can be read are used even if others cannot. It is an error only if nothing can be read.
+`parse` reads a single line, and `session_folder` writes what is read here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mgpubench.results.schema import SCHEMA_VERSION, RunRecord
 from mgpubench.results.session_folder import RUNS_CSV
 
 EXAMPLE = "example"
-"""The published session in `results`: shown where it is named, or where there is nothing else."""
+"""The published session in `results`: used if it is named, or if there is nothing else."""
 
 _SESSION_NAME = re.compile(r"\d{8}T\d{6}Z-")
 
@@ -61,7 +61,7 @@ def newest_session(root: Path) -> tuple[Path, int]:
         NoUsableResults: if no session has an ok run.
     """
     folders = [file.parent for file in _find_files(root)]
-    # A folder that somebody named (an example, a copy) is never the newest.
+    # A folder with a name of its own (an example, a copy) is never the newest.
     folders.sort(key=lambda folder: (_is_session(folder), folder.name))
     for folder in reversed(folders):
         with suppress(ResultsUnreadable):
@@ -81,7 +81,7 @@ def read_runs(path: Path) -> Reading:
     """Read one runs.csv.
 
     Raises:
-        ResultsUnreadable: if it is no such file, or has rows and none of them can be used.
+        ResultsUnreadable: if it is not such a file, or none of its rows can be used.
     """
     try:
         with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
@@ -92,13 +92,13 @@ def read_runs(path: Path) -> Reading:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One record of a CSV file, which may go over several lines of text."""
+    """One record of a CSV file, which may span several lines of text."""
 
     place: str
     cells: list[str]
     fault: str
     is_unfinished: bool
-    """The file ends within it: its writer was ended, or its disk was full."""
+    """The file ends inside it: its writer was killed, or the disk was full."""
 
 
 def _find_all(paths: Sequence[Path]) -> tuple[list[Path], list[ResultsUnreadable]]:
@@ -127,7 +127,7 @@ def _find_files(path: Path) -> list[Path]:
     except OSError as error:
         raise ResultsUnreadable(f"{path} cannot be read: {error.strerror}") from error
     files = [child / RUNS_CSV for child in children if _has_runs(child)]
-    # It came with the repository, and nobody here has measured it.
+    # It came with the repository, and was not measured here.
     own = [file for file in files if file.parent.name != EXAMPLE]
     files = own or files
     if not files:
@@ -139,7 +139,7 @@ def _find_files(path: Path) -> list[Path]:
 
 
 def _has_runs(folder: Path) -> bool:
-    """True also where that cannot be seen: reading the file will say why."""
+    """True also if that is hidden by permissions: reading the file will say why."""
     try:
         return stat.S_ISREG(os.stat(folder / RUNS_CSV).st_mode)
     except PermissionError:
@@ -155,7 +155,7 @@ def _sum_up(refusals: Sequence[ResultsUnreadable]) -> ResultsUnreadable:
 
 
 class _Text:
-    """The lines of a text, of which the last one is remembered."""
+    """The lines of a text. The last one that was read is kept."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -168,9 +168,9 @@ class _Text:
 
 
 def _split(file: TextIO) -> Iterator[_Line]:
-    """The records of a file that are not blank, with the lines on which they stand."""
+    """The records of a file that are not blank, with their line numbers."""
     text = _Text(file)
-    # strict: after a lost quotation mark, a lenient reader may join two runs into one.
+    # strict: after a missing quotation mark, a lenient reader may join two runs into one.
     reader = csv.reader(text, strict=True)
     while True:
         first = reader.line_num + 1
@@ -195,7 +195,7 @@ def _read_lines(path: Path, lines: Iterator[_Line]) -> Reading:
     for line in lines:
         where = f"{path}: {line.place}"
         if line.cells == header:
-            warnings.append(f"{where}: the header once more; skipped")
+            warnings.append(f"{where}: a repeated header; skipped")
             continue
         try:
             records.append(_read_line(where, header, line))
@@ -221,7 +221,7 @@ def _read_header(path: Path, line: _Line | None) -> list[str]:
     if missing and ";" in header[0]:
         raise ResultsUnreadable(
             f"{path} is separated by ';' and not by ','",
-            "Save it again with ',' between the fields and numbers like 1234.5.",
+            "Save it with ',' between the fields and numbers like 1234.5.",
         )
     if missing:
         raise ResultsUnreadable(f"{path} has no column {', '.join(missing)}")
@@ -241,9 +241,9 @@ def _read_line(where: str, header: list[str], line: _Line) -> RunRecord:
 
 
 def _check_version(where: str, version: object) -> None:
-    """Ahead of all other columns, whose meaning may be another in a newer file."""
+    """Check the version before all other columns, whose meaning depends on it."""
     if version != SCHEMA_VERSION:
         raise ResultsUnreadable(
             f"{where}: unknown schema_version {version}; this mgpubench reads {SCHEMA_VERSION}",
-            "Another version of mgpubench wrote this file; update this one.",
+            "A newer mgpubench wrote this file; update this one.",
         )

@@ -1,9 +1,9 @@
-"""What comes out: one rank's raw record, the figures of a run, and the row of runs.csv."""
+"""The columns: a row of runs.csv, a row of steps.csv, and the figures of a run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 SCHEMA_VERSION = 1
 
@@ -11,76 +11,15 @@ Status = Literal["ok", "failed", "interrupted"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Compiling:
-    """What torch.compile did in one process."""
-
-    first_pass_s: float
-    """Of the first forward and backward pass, in which it compiles."""
-    graphs: int
-    """Pieces of the model that were compiled in that pass; 0: it ran uncompiled."""
-    recompiles: int
-    """Pieces compiled after that pass."""
-    graph_breaks: int
-    """Places at which it had to leave the compiled code."""
-
-
-class Remark(NamedTuple):
-    """Something about one image that the loader met, to be told once the run is over."""
-
-    kind: Literal["bad", "huge"]
-    """bad: it could not be read, and another stood in for it; huge: beyond Pillow's limit."""
-    path: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankRecord:
-    """What one process measured. Steps are listed warm-up first, then the window."""
-
-    rank: int
-    samples: list[int]
-    """Samples that this rank took in each step, counted."""
-    step_times_s: list[float]
-    data_waits_s: list[float]
-    """Time in `next(loader)`, a part of the step time."""
-    window_s: float
-    """The measured steps, first mark to last mark, on this rank's step clock."""
-    clock_span_s: float
-    """Lead-in and window together, by the step clock."""
-    host_span_s: float
-    """The same by the host's clock; both ends are synchronised, so the two must agree."""
-    peak_memory_bytes: list[int]
-    """One value for each device of this rank; empty on a CPU."""
-    final_loss: float
-    """Loss of the last step, read after the window."""
-    cpu_s: float = 0.0
-    """CPU time of this process and of its loader workers, from its start on."""
-    remarks: tuple[Remark, ...] = ()
-    """About images, each once."""
-    compiling: Compiling | None = None
-    """What torch.compile did; None where it was not asked for."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CpuTime:
-    """CPU time used so far, at one moment of the monotonic clock."""
-
-    at_s: float
-    busy_s: float | None
-    """By all processes, and neighbours of a virtual machine, on the cores that may be used."""
-    own_s: float
-    """By this process."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ModelFacts:
-    """What the preflight learned about a model."""
+    """What the preflight found out about a model."""
 
     num_parameters: int
     parameter_bytes: int
     num_classes: int
-    """Width of its logits."""
+    """Number of its logits."""
     digest: str
-    """Of an own model's layers and code; empty for the models that have a name."""
+    """Digest of the layers and code of a user's own model; empty for models with a name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,15 +36,15 @@ class Figures:
     step_time_max_s: float | None = None
     data_wait_s: float | None = None
     peak_memory_bytes: str = ""
-    """One value a device, joined by `;`."""
+    """One value per device, joined by `;`."""
     skipped_images: int | None = None
-    """Met in this run; None where the data are synthetic."""
+    """Unreadable images that this run met; None for synthetic data."""
     compile_s: float | None = None
-    """None where nothing was compiled."""
+    """None if nothing was compiled."""
     recompiles: int | None = None
-    """None where torch.compile was not asked for."""
+    """None without --compile."""
     others_cpu_share: float | None = None
-    """Of the time of the cores that may be used, 0 to 1, from the start of the run to its end."""
+    """Share of the usable cores' time, 0 to 1, from the start of the run to its end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,7 +61,7 @@ class StepRecord:
 
 
 def run_id(session_id: str, position: int) -> str:
-    """The name of a run: the same if it is made again after a failure."""
+    """The name of a run. It stays the same if the run is repeated after a failure."""
     return f"{session_id}-{position:03d}"
 
 
@@ -130,8 +69,8 @@ def run_id(session_id: str, position: int) -> str:
 class RunRecord:
     """One row of runs.csv: one run. The fields are the columns, in their order.
 
-    Header, writer and reader all come from this list. A failed run has its identity and no
-    figures. Text that is unknown is empty; a number that is unknown is None.
+    Header, writer and reader all use this list. A failed run has an identity and no figures.
+    Unknown text is empty, and an unknown number is None.
     """
 
     schema_version: int
@@ -192,12 +131,12 @@ class RunRecord:
     model_digest: str = ""
     others_cpu_share: float | None = None
     loader_workers: int | None = None
-    """Of all ranks together; None where nothing is loaded."""
+    """Loader workers of all ranks together; None if nothing is loaded."""
     dataset_digest: str = ""
 
     @property
     def is_ok(self) -> bool:
-        """True where the run has figures that may be compared."""
+        """True if the run has figures that may be compared."""
         return self.status == "ok"
 
     @property

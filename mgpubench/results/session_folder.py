@@ -1,94 +1,85 @@
-"""Result files, writing side: one folder a session, with session.json, runs.csv and steps.csv.
+"""The folder of a session, with session.json, runs.csv and steps.csv: made, locked, appended to.
 
 The columns are the fields of `RunRecord` and `StepRecord`. Rows are on the disk before `append`
-returns, steps before their run, so that whatever happens next a row in runs.csv has its steps.
-CSV is UTF-8 with `,`, `.` and one header, whatever the locale. `reader` is the other side.
+returns, and steps before their run, so that every row of runs.csv has its steps. `read` is the
+reading side.
 """
 
 from __future__ import annotations
 
-import csv
 import fcntl
+import hashlib
 import json
-import math
 import os
 import secrets
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from operator import attrgetter
 from pathlib import Path
-from typing import Literal, TextIO
 
-from mgpubench.errors import BenchError, RequestRefused
+from mgpubench.errors import RequestRefused
+from mgpubench.results.csv_format import append_records, open_text, write_rows
 from mgpubench.results.schema import SCHEMA_VERSION, RunRecord, StepRecord
+from mgpubench.results.whole_file import write_whole
 
 RUNS_CSV = "runs.csv"
 STEPS_CSV = "steps.csv"
 SESSION_JSON = "session.json"
+
+DIGEST = "digest"
+"""Key in session.json for the digest of all other keys."""
 
 RUN_COLUMNS = tuple(field.name for field in fields(RunRecord))
 STEP_COLUMNS = tuple(field.name for field in fields(StepRecord))
 
 COLUMNS = {STEPS_CSV: STEP_COLUMNS, RUNS_CSV: RUN_COLUMNS}
 
-_CELL_SAFE = str.maketrans({"\r": " ", "\n": " ", "\0": "\N{REPLACEMENT CHARACTER}"})
-"""One row is one line, so that half a row is never more than the last line of a file."""
-
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """An open session: its id and its folder, which no other process may write to."""
+    """An open session: its id, and its folder, to which no other process may write."""
 
     id: str
     folder: Path
     lock: int
-    """A file descriptor of session.json, which is locked until the session is closed."""
+    """A file descriptor of session.json, which stays locked until the session is closed."""
     repairs: tuple[str, ...] = ()
-    """What had to be mended in its files as it was opened again, a line each."""
+    """What had to be repaired in its files when it was reopened, one line each."""
 
     def __enter__(self) -> Session:
         """The session itself."""
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Let other processes have it."""
+        """Unlock the folder."""
         os.close(self.lock)
 
     def append(self, record: RunRecord, steps: Iterable[StepRecord]) -> None:
         """Write one run, its steps first.
 
         Raises:
-            BenchError: if the disk refuses; there is then no row of this run, nor half of one.
+            BenchError: if the disk refuses. There is then no row of this run, nor half of one.
         """
-        _append(self.folder / STEPS_CSV, STEP_COLUMNS, steps)
-        _append(self.folder / RUNS_CSV, RUN_COLUMNS, [record])
+        append_records(self.folder / STEPS_CSV, STEP_COLUMNS, steps)
+        append_records(self.folder / RUNS_CSV, RUN_COLUMNS, [record])
 
     def keep_steps_of(self, run_ids: Collection[str]) -> None:
-        """Leave out the steps of all other runs, in one stroke: they will be made again.
+        """Leave the steps of all other runs out of steps.csv, in one stroke.
 
         Raises:
             RequestRefused: if the file cannot be written.
         """
         path = self.folder / STEPS_CSV
-        temporary = path.with_name(f".{path.name}.part")
         kept = {run_id.encode() for run_id in run_ids}
-        with _refusing(self.folder):
-            try:
-                with open(path, "rb") as old, open(temporary, "wb") as new:
-                    new.write(old.readline())
-                    new.writelines(line for line in old if line.partition(b",")[0] in kept)
-                    new.flush()
-                    os.fsync(new.fileno())
-                os.replace(temporary, path)
-            finally:
-                temporary.unlink(missing_ok=True)
+        with _refusing(self.folder), open(path, "rb") as old, write_whole(path) as new:
+            new.write(old.readline())
+            new.writelines(line for line in old if line.partition(b",")[0] in kept)
 
 
 def check_writable(out: Path) -> None:
-    """Refuse a place in which no session folder could be made; makes nothing.
+    """Refuse a place where no session folder could be made. It makes nothing itself.
 
     Raises:
         RequestRefused: if `out`, or the nearest folder above it that exists, cannot be written.
@@ -97,7 +88,7 @@ def check_writable(out: Path) -> None:
         places = (out, *out.absolute().parents)
     except OSError as error:
         raise RequestRefused(
-            f"results cannot be written to {out}: the current folder does not exist any more",
+            f"results cannot be written to {out}: the current folder no longer exists",
             "Change to another folder.",
         ) from error
     # lexists and not exists: a dangling symbolic link is in the way too.
@@ -114,8 +105,19 @@ def check_writable(out: Path) -> None:
         )
 
 
+def digest_of(document: Mapping[str, object]) -> str:
+    """16 hex digits by which session.json shows whether it was edited."""
+    # From the text that is read back: JSON knows no tuples.
+    return hashlib.sha256(_to_json(json.loads(_to_json(document)))).hexdigest()[:16]
+
+
+def _to_json(document: Mapping[str, object]) -> bytes:
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode(errors="backslashreplace")
+
+
 def open_session(out: Path, document: dict[str, object], now: datetime) -> Session:
-    """Make a fresh session folder under `out`, with session.json and two CSV files of one header.
+    """Make a new session folder under `out`, with session.json and two CSV files with a header.
 
     Raises:
         RequestRefused: if the folder or a file in it cannot be made.
@@ -124,13 +126,14 @@ def open_session(out: Path, document: dict[str, object], now: datetime) -> Sessi
     try:
         folder = _make_folder(out, now)
         about = {"schema_version": SCHEMA_VERSION, "session_id": folder.name, **document}
-        _write_json(folder / SESSION_JSON, about)
+        with write_whole(folder / SESSION_JSON) as file:
+            file.write(_to_json({**about, DIGEST: digest_of(about)}))
         for name, columns in COLUMNS.items():
-            with _open_text(folder / name, "x") as file:
+            with open_text(folder / name, "x") as file:
                 write_rows(file, [columns])
         return Session(folder.name, folder, _lock(folder))
     except OSError as error:
-        if folder is not None:  # it is ours, and nothing is in it yet
+        if folder is not None:  # it is ours, and still empty
             shutil.rmtree(folder, ignore_errors=True)
         raise RequestRefused(
             f"results cannot be written to {out}: {error.strerror}",
@@ -139,13 +142,13 @@ def open_session(out: Path, document: dict[str, object], now: datetime) -> Sessi
 
 
 def reopen_session(folder: Path, session_id: str) -> Session:
-    """Open a session that was broken off, so that rows can be added to it.
+    """Reopen a session, so that rows can be added to it.
 
-    Whatever its files have behind their last whole line goes first.
+    An unfinished last line of its files is removed first.
 
     Raises:
-        RequestRefused: if another process is at work in it, or another program has changed its
-            columns, or it cannot be written.
+        RequestRefused: if another process is writing to it, if another program has changed its
+            columns, or if it cannot be written.
     """
     with _refusing(folder):
         lock = _lock(folder)
@@ -154,7 +157,7 @@ def reopen_session(folder: Path, session_id: str) -> Session:
             repairs = [
                 repair
                 for name, columns in COLUMNS.items()
-                for repair in _mend(folder / name, columns)
+                for repair in _repair(folder / name, columns)
             ]
     except BaseException:
         os.close(lock)
@@ -173,78 +176,39 @@ def _refusing(folder: Path) -> Iterator[None]:
 
 
 def _lock(folder: Path) -> int:
-    # session.json is there as long as the session is, and nobody writes it again.
+    # session.json exists as long as the session does, and is never written again.
     file = os.open(folder / SESSION_JSON, os.O_RDWR)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(file)
         raise RequestRefused(
-            f"another mgpubench is at work in {folder}", "Wait until it has ended."
+            f"another mgpubench is writing to {folder}", "Wait until it has finished."
         ) from None
     except OSError:
         pass  # a file system without locks
     return file
 
 
-def _mend(path: Path, columns: Sequence[str]) -> Iterator[str]:
-    """Let a file end with a whole line, and begin with its header."""
+def _repair(path: Path, columns: Sequence[str]) -> Iterator[str]:
+    """Make a file begin with its header and end with a whole line; say what was removed."""
     path.touch()
     if not path.is_file():
-        raise RequestRefused(f"{path} is no file", "Make a new session.")
+        raise RequestRefused(f"{path} is not a file", "Start a new session.")
     content = path.read_bytes()
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
         os.truncate(path, whole)
-        yield f"{path}: the last line was not finished, and is left out"
+        yield f"{path}: the last line was unfinished, and was removed"
     header = ",".join(columns)
     if not whole:
-        with _open_text(path, "a") as file:
+        with open_text(path, "a") as file:
             write_rows(file, [columns])
     elif content.partition(b"\n")[0] != header.encode():
         raise RequestRefused(
-            f"{path} has not the columns with which it was made, so that no row can be added",
-            "Another program has written it; mgpubench compare may still read it.",
+            f"{path} does not have the columns it was made with, so no row can be added",
+            "Another program has written to it. mgpubench compare may still read it.",
         )
-
-
-FORMULA_SIGNS = ("=", "+", "-", "@", "\t")
-"""With these at the start a spreadsheet would run a text as a formula."""
-
-
-def format_cell(value: object) -> str:
-    """A value as a CSV cell: unknown is empty, a float has all its digits.
-
-    A text that a spreadsheet would run gets an apostrophe in front, by which it knows a text.
-
-    Raises:
-        ValueError: for NaN and infinity, which are a bug of ours and never a result.
-    """
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"{value} must not get into a result file")
-        # float.__repr__, because numpy's own floats have another one.
-        return float.__repr__(value)
-    text = str(value).translate(_CELL_SAFE)
-    return f"'{text}" if isinstance(value, str) and is_formula(text) else text
-
-
-def is_formula(text: str) -> bool:
-    """True for what a spreadsheet would run, also behind apostrophes, so that one can be taken off.
-
-    The reader takes off the one that `format_cell` puts in front.
-    """
-    return text.lstrip("'").startswith(FORMULA_SIGNS)
-
-
-def write_rows(file: TextIO, rows: Iterable[Iterable[object]]) -> None:
-    """Write rows of values as CSV: RFC 4180 quoting, lines that end with a line feed."""
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerows([format_cell(value) for value in row] for row in rows)
 
 
 def _make_folder(out: Path, now: datetime) -> Path:
@@ -252,48 +216,7 @@ def _make_folder(out: Path, now: datetime) -> Path:
     moment = now.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
     while True:
         folder = out / f"{moment}-{secrets.token_hex(3)}"
-        # A folder that is there belongs to somebody else: try another id.
+        # A folder that exists belongs to another session: try another id.
         with suppress(FileExistsError):
             folder.mkdir()
             return folder
-
-
-def _write_json(path: Path, document: dict[str, object]) -> None:
-    """All of the file or nothing of it: a reader never meets half a document."""
-    temporary = path.with_name(f".{path.name}.part")
-    with _open_text(temporary, "x") as file:
-        json.dump(document, file, indent=2, ensure_ascii=False, allow_nan=False)
-        file.write("\n")
-    os.replace(temporary, path)
-
-
-def _append(path: Path, columns: Sequence[str], records: Iterable[RunRecord | StepRecord]) -> None:
-    values = attrgetter(*columns)
-    with _all_or_nothing(path), _open_text(path, "a") as file:
-        write_rows(file, (values(record) for record in records))
-        file.flush()
-        os.fsync(file.fileno())
-
-
-@contextmanager
-def _all_or_nothing(path: Path) -> Iterator[None]:
-    """Cut the file back to its old length on any failure: half a line would spoil the next one."""
-    size_bytes = None
-    try:
-        size_bytes = path.stat().st_size
-        yield
-    except BaseException as error:
-        if size_bytes is not None:
-            with suppress(OSError):
-                os.truncate(path, size_bytes)
-        if isinstance(error, OSError):
-            raise BenchError(
-                f"{path} cannot be written: {error.strerror}",
-                "Runs written before are kept; make room, or give another folder with --out.",
-            ) from error
-        raise
-
-
-def _open_text(path: Path, mode: Literal["x", "a", "w"]) -> TextIO:
-    # backslashreplace: a file name that is not UTF-8 must not cost the run that it belongs to.
-    return open(path, mode, encoding="utf-8", errors="backslashreplace", newline="")

@@ -1,9 +1,9 @@
 """DataParallel's phases on CPU replicas, so that its code path can be tested without GPUs.
 
-torch.nn.DataParallel ignores its devices on a CPU and just calls the module. Here the same phases
-(scatter, replicate, parallel apply, gather) really run, in threads that share the cores. It shows
-that the tool works and that the gradients are right; it says nothing about the speed of GPUs (for
-one thing, their backward passes run side by side, and here in one thread).
+On a CPU torch.nn.DataParallel ignores its devices and just calls the module. Here the same phases
+(scatter, replicate, parallel apply, gather) really run, in threads that share the cores. This shows
+that the tool works and that the gradients are right. It says nothing about the speed of GPUs, whose
+backward passes, for example, run at the same time, and here in one thread.
 """
 
 from __future__ import annotations
@@ -18,24 +18,21 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from mgpubench.errors import RunFailed
-from mgpubench.format import told
-from mgpubench.training.devices import Share
+from mgpubench.format import message_of
 
 Lent = tuple[nn.Module, dict[str, Tensor]]
-"""A replica: the structure of the module, and the tensors that it works with in this step."""
+"""A replica: the structure of the module, and the tensors that it uses in this step."""
 
 
-def wrap_on_cpu(module: nn.Module, share: Share) -> nn.Module:
-    """Replicas in threads; for a single one torch's DataParallel, which just calls the module."""
-    if len(share.devices) == 1:
-        return nn.DataParallel(module)
-    return CpuReplicas(module, len(share.devices))
+def wrap_on_cpu(module: nn.Module, num_replicas: int) -> nn.Module:
+    """Replicas in threads. For one replica it is torch's DataParallel, which calls the module."""
+    return nn.DataParallel(module) if num_replicas == 1 else CpuReplicas(module, num_replicas)
 
 
 def _make_shell(module: nn.Module) -> nn.Module:
-    """One for each thread, since functional_call swaps a module's tensors in place.
+    """A copy of the module's structure, without numbers, which gets its tensors in every step.
 
-    On the meta device: all that a shell needs is lent to it in every step.
+    Each thread needs its own, since functional_call swaps a module's tensors in place.
 
     Raises:
         RunFailed: if the module cannot be copied, or its tensors cannot be swapped.
@@ -46,15 +43,15 @@ def _make_shell(module: nn.Module) -> nn.Module:
         return copy.deepcopy(module).to("meta")
     except MemoryError:
         raise
-    # Whatever somebody's model has in it.
+    # A user's model may contain anything.
     except Exception as error:
-        raise _cannot_copy(f"{type(error).__name__}: {told(error)}") from error
+        raise _cannot_copy(f"{type(error).__name__}: {message_of(error)}") from error
 
 
 def _cannot_copy(reason: str) -> RunFailed:
     return RunFailed(
         f"dp on a CPU cannot copy this model: {reason}",
-        "There dp runs replicas of our own, and on GPUs torch's; here leave it out: "
+        "On a CPU dp runs our own replicas, and on GPUs torch's. Leave dp out here: "
         "--mode single,ddp",
     )
 
@@ -62,7 +59,7 @@ def _cannot_copy(reason: str) -> RunFailed:
 class CpuReplicas(nn.DataParallel[nn.Module]):
     """A module run as several replicas, each on a part of the batch.
 
-    The methods are DataParallel's own, overridden because torch's demand an accelerator.
+    These are DataParallel's own methods, overridden because torch's need an accelerator.
     """
 
     def __init__(self, module: nn.Module, num_replicas: int) -> None:
@@ -74,7 +71,7 @@ class CpuReplicas(nn.DataParallel[nn.Module]):
         )
 
     def forward(self, *inputs: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-        """Logits of the whole batch, in its order, main and auxiliary."""
+        """Main and auxiliary logits of the whole batch, in its order."""
         chunks, _ = self.scatter(inputs, kwargs, self.device_ids)
         replicas = self.replicate(self.module, self.device_ids)
         return self.gather(self.parallel_apply(replicas, chunks, None), None)
@@ -87,13 +84,13 @@ class CpuReplicas(nn.DataParallel[nn.Module]):
     def replicate(self, module: nn.Module, device_ids: Any) -> Any:
         """Differentiable clones of the parameters, so that gradients flow back and add up.
 
-        Replica 0 works on the module's own buffers, as on a real first device: of the running
-        statistics of BatchNorm only its part of the batch counts.
+        Replica 0 uses the module's own buffers, as on a real first device: the running statistics
+        of BatchNorm come only from its part of the batch.
         """
         return [self._lend(module, number) for number in range(len(self._shells))]
 
     def _lend(self, module: nn.Module, number: int) -> Lent:
-        # One clone of each, also where a module has a tensor under several names.
+        # One clone of each, even if a module has a tensor under several names.
         clones = {id(parameter): parameter.clone() for parameter in module.parameters()}
         for buffer in module.buffers():
             clones[id(buffer)] = buffer.clone() if number else buffer
@@ -105,7 +102,7 @@ class CpuReplicas(nn.DataParallel[nn.Module]):
 
     def parallel_apply(self, replicas: Any, inputs: Any, kwargs: Any) -> list[Any]:
         """Run every replica on its part, each in its own thread."""
-        grad_enabled = torch.is_grad_enabled()  # thread-local, so it must be handed on
+        grad_enabled = torch.is_grad_enabled()  # thread-local, so it must be passed on
 
         def apply(replica: Lent, part: tuple[Tensor, ...]) -> Any:
             with torch.set_grad_enabled(grad_enabled):

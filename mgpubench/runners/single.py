@@ -1,18 +1,14 @@
-"""One device, the plain module: the base that every speed-up is measured from."""
+"""One device and the plain module: the baseline of every speed-up."""
 
 from __future__ import annotations
 
-from mgpubench.config.run_config import RunConfig
-from mgpubench.results.schema import RankRecord
-from mgpubench.training.data.loader import open_feed
-from mgpubench.training.devices import Seat
-from mgpubench.training.loop import measure, no_barrier
+from mgpubench.results.rank_record import RankRecord
+from mgpubench.training.devices import Part
+from mgpubench.training.loop import measure
+from mgpubench.training.process_group import no_barrier
 from mgpubench.training.trainable import build_model
 
 
-def run(config: RunConfig, seat: Seat) -> RankRecord:
+def run(part: Part) -> RankRecord:
     """Train in one process on one device."""
-    share = seat.share
-    feed = open_feed(config, share, seat.listing)
-    model = build_model(config).to(share.device)
-    return measure(config, seat, feed, model, no_barrier)
+    return measure(part, build_model(part), no_barrier)

@@ -1,33 +1,36 @@
-"""Making runs and writing each one down, however it ends."""
+"""Making runs, and recording each one however it ends."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from mgpubench import __version__
-from mgpubench.analysis.findings import Finding, check_run
+from mgpubench.analysis.findings.catalogue import findings_of
+from mgpubench.analysis.findings.kind import Finding, MeasuredRun
 from mgpubench.analysis.metrics import others_cpu_share, summarize, was_compiled
+from mgpubench.config.machine_facts import Machine
 from mgpubench.config.plan import Plan
-from mgpubench.config.run_config import Machine, RunConfig
+from mgpubench.config.run_config import RunConfig
 from mgpubench.errors import BenchError, Interrupted
 from mgpubench.launch.supervisor import Supervisor
-from mgpubench.machine.system import cpu_time
+from mgpubench.machine.cpu_usage import cpu_time
+from mgpubench.results.rank_record import RankRecord
 from mgpubench.results.schema import (
     SCHEMA_VERSION,
     Figures,
-    ModelFacts,
-    RankRecord,
     RunRecord,
     Status,
     StepRecord,
     run_id,
 )
 from mgpubench.results.session_folder import Session
+from mgpubench.session.prepare import Workload
+from mgpubench.session.workers import launch_run
 from mgpubench.training.data.listing import ImageListing
 
 
@@ -35,7 +38,7 @@ class Display(Protocol):
     """What a person sees while a session runs."""
 
     def notice(self, text: str) -> None:
-        """Say something that matters for reading the results."""
+        """Show something that matters for reading the results."""
 
     def begin_session(self, plan: Plan) -> None:
         """The runs are about to start."""
@@ -44,36 +47,17 @@ class Display(Protocol):
         """A run starts."""
 
     def on_steps(self, steps: int) -> None:
-        """The running run has done so many steps."""
+        """The present run has done so many steps."""
 
     def end_run(self, record: RunRecord, error: BenchError | None) -> None:
         """A run has ended, with or without figures."""
 
     def finding(self, config: RunConfig, finding: Finding) -> None:
-        """Something to know about the figures of a run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """What all runs of a session train."""
-
-    machine: Machine
-    model: ModelFacts
-    listing: ImageListing | None
-
-    @property
-    def dataset_samples(self) -> int | None:
-        """Images in the folder; None where the data are synthetic."""
-        return len(self.listing.samples) if self.listing else None
-
-
-def listing_file(supervisor: Supervisor) -> Path:
-    """Where the workers of a session find the samples of its folder."""
-    return supervisor.scratch / "listing.json"
+        """There is a finding about the figures of a run."""
 
 
 class Recorder:
-    """Makes runs and writes each one down, however it ends."""
+    """Makes runs, and records each one however it ends."""
 
     def __init__(self, session: Session, workload: Workload, display: Display) -> None:
         self.records: list[RunRecord] = []
@@ -83,7 +67,7 @@ class Recorder:
 
     @property
     def folder(self) -> Path:
-        """Of the session."""
+        """The folder of the session."""
         return self._session.folder
 
     def run(self, supervisor: Supervisor, config: RunConfig) -> RunRecord:
@@ -96,7 +80,7 @@ class Recorder:
         self._display.begin_run(config)
         before = cpu_time()
         try:
-            ranks = supervisor.launch(config, listing_file(supervisor), self._display.on_steps)
+            ranks = launch_run(supervisor, config, self._display.on_steps)
         except Interrupted as error:
             try:
                 self._write_failure(identity, "interrupted", error)
@@ -115,7 +99,7 @@ class Recorder:
         ranks: Sequence[RankRecord],
         figures: Figures,
     ) -> RunRecord:
-        findings = check_run(config, ranks, figures)
+        findings = findings_of(MeasuredRun(config, ranks, figures))
         codes = ";".join(finding.code for finding in findings)
         identity |= {"compiled": was_compiled(ranks)}
         record = RunRecord(**identity, status="ok", findings=codes, **asdict(figures))
@@ -136,7 +120,7 @@ class Recorder:
         return record
 
     def _identity(self, config: RunConfig) -> dict[str, Any]:
-        """What tells this run from others: all of its row but status, error and figures."""
+        """All of a row but status, error and figures."""
         machine, workload = self._workload.machine, self._workload
         return {
             "schema_version": SCHEMA_VERSION,
@@ -152,7 +136,7 @@ class Recorder:
             "dataset_digest": workload.listing.digest if workload.listing else "",
             "loader_workers": config.total_workers if config.uses_folder else None,
             "global_batch": config.global_batch,
-            "options": ";".join(f"{name}={value}" for name, value in config.options),
+            "options": config.options,
             "device_names": _device_names(config, machine),
             "machine": machine.fingerprint,
             "torch_version": machine.torch_version,
@@ -190,7 +174,7 @@ def _step_records(
 
 
 def _data_name(config: RunConfig, listing: ImageListing | None) -> str:
-    """The data as rows name them: of a folder only its name, since paths are private."""
+    """The data as rows name it. For a folder that is only its name, since paths are private."""
     if listing is None:
         return config.data
     return f"imagefolder:{listing.name}"

@@ -1,8 +1,9 @@
-"""The clock of a run: marks between steps, read only after all work has finished.
+"""The clock of a run: marks between steps, which are read only after all work has finished.
 
-On CUDA a mark is an event on the compute stream: DDP makes that stream wait for its all-reduce
-before the optimizer, and in DataParallel the optimizer on the first device waits for the gradients
-of all. On a CPU every kernel has finished when a step returns, and a mark is `perf_counter`.
+On CUDA a mark is an event on the compute stream. That is right in both techniques: DDP makes this
+stream wait for its all-reduce before the optimizer, and with DataParallel the optimizer on the
+first device waits for the gradients of all. On a CPU a mark is `perf_counter`, since every kernel
+has finished when a step returns.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ class StepClock(Protocol):
     """Marks the borders between consecutive steps."""
 
     def mark(self) -> None:
-        """Note the border between the step that ends here and the one that begins."""
+        """Mark the border between two steps."""
 
     def intervals_s(self) -> list[float]:
-        """Seconds between consecutive marks; call it after the device has finished."""
+        """Seconds between consecutive marks. Call this after the device has finished."""
 
 
 class HostClock:
@@ -31,7 +32,7 @@ class HostClock:
         self._marks_ns: list[int] = []
 
     def mark(self) -> None:
-        """Note the host's time."""
+        """Record the host's time."""
         self._marks_ns.append(time.perf_counter_ns())
 
     def intervals_s(self) -> list[float]:
@@ -40,18 +41,18 @@ class HostClock:
 
 
 class CudaClock:
-    """Marks by events on the current stream of a device, made ahead of the loop."""
+    """Marks by events on the current stream of a device. The events are made before the loop."""
 
     def __init__(self, device: torch.device, num_marks: int) -> None:
         self._stream = torch.cuda.current_stream(device)
         self._spare = [torch.cuda.Event(enable_timing=True) for _ in range(num_marks)]
         self._marks: list[torch.cuda.Event] = []
-        # CUDA makes an event at its first record, which must not happen inside the window.
+        # CUDA creates an event at its first record, which must not happen inside the window.
         for event in self._spare:
             event.record(self._stream)
 
     def mark(self) -> None:
-        """Record the next event; the host does not wait."""
+        """Record the next event. The host does not wait."""
         event = self._spare.pop()
         event.record(self._stream)
         self._marks.append(event)
@@ -62,5 +63,5 @@ class CudaClock:
 
 
 def make_clock(device: torch.device, num_steps: int) -> StepClock:
-    """The clock for a stretch of steps on a device."""
+    """The clock for a number of steps on a device."""
     return CudaClock(device, num_steps + 1) if device.type == "cuda" else HostClock()

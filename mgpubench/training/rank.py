@@ -9,28 +9,39 @@ from pathlib import Path
 
 from mgpubench.config.run_config import RunConfig
 from mgpubench.launch.step_count import STEP_COUNT_FILE, StepCounter
-from mgpubench.results.schema import RankRecord
-from mgpubench.training.devices import Seat, make_share, set_up_process
+from mgpubench.results.rank_record import RankRecord
+from mgpubench.training.devices import Part, devices_of_rank
+from mgpubench.training.torch_settings import set_up_process
 
 STORE_FILE = "store"
 
 
-def run_rank(config: RunConfig, rank: int, folder: Path, listing: Path) -> RankRecord:
-    """Take this rank's share of the run and hand it to the runner of its mode."""
-    share = make_share(config, rank)
-    set_up_process(config, share)
-    seat = Seat(
-        share=share,
-        store=folder / STORE_FILE,
-        listing=listing,
-        # All ranks go in step, so one of them counts for all.
-        on_step=StepCounter(folder / STEP_COUNT_FILE).advance if rank == 0 else _not_counted,
-    )
-    runner = importlib.import_module(f"mgpubench.runners.{config.mode}")
-    record: RankRecord = runner.run(config, seat)
-    # Its loader workers have ended by now, and count.
+def run_rank(config: RunConfig, rank: int, runner: str, folder: Path, listing: Path) -> RankRecord:
+    """Set this process up for its part of a run, and hand the part to a runner.
+
+    `runner` names the module of the run's mode, and `folder` is that of the job.
+    """
+    part = make_part(config, rank, folder, listing)
+    set_up_process(part)
+    record: RankRecord = importlib.import_module(runner).run(part)
+    # The loader workers have ended by now, so their time is included.
     return replace(record, cpu_s=sum(os.times()[:4]))
 
 
-def _not_counted() -> None:
-    """Steps of the other ranks."""
+def make_part(config: RunConfig, rank: int, folder: Path, listing: Path) -> Part:
+    """The part of one rank."""
+    numbers, devices = devices_of_rank(config, rank)
+    return Part(
+        config=config,
+        rank=rank,
+        device_numbers=numbers,
+        devices=devices,
+        store=folder / STORE_FILE,
+        listing=listing,
+        # All ranks advance together, so one of them counts for all.
+        on_step=StepCounter(folder / STEP_COUNT_FILE).advance if rank == 0 else _no_count,
+    )
+
+
+def _no_count() -> None:
+    """Called after the steps of the other ranks."""

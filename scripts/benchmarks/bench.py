@@ -22,24 +22,18 @@ from torch import nn
 from mgpubench.analysis import stats
 from mgpubench.analysis.stats import Comparison
 from mgpubench.config.request import Request
-from mgpubench.config.run_config import NUM_SYNTHETIC_CLASSES, RunConfig
+from mgpubench.config.run_config import RunConfig
+from mgpubench.config.types import NUM_SYNTHETIC_CLASSES
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.step_count import StepCounter
 from mgpubench.launch.supervisor import open_supervisor
 from mgpubench.machine import host
 from mgpubench.training.clock import HostClock
 from mgpubench.training.data.loader import open_feed
-from mgpubench.training.devices import make_share, set_up_process
-from mgpubench.training.loop import (
-    LEARNING_RATE,
-    MOMENTUM,
-    WEIGHT_DECAY,
-    Job,
-    Schedule,
-    TrainStep,
-    no_barrier,
-    train,
-)
+from mgpubench.training.devices import make_share
+from mgpubench.training.loop import Job, Schedule, no_barrier, train
+from mgpubench.training.step import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, TrainStep
+from mgpubench.training.torch_settings import set_up_process
 from mgpubench.training.trainable import build_model
 
 BIN = Path(sys.executable).parent

@@ -14,7 +14,8 @@ import torchvision
 
 from mgpubench.config.plan import make_plan
 from mgpubench.config.request import Request
-from mgpubench.config.run_config import BUILTIN_MODELS, RunConfig
+from mgpubench.config.run_config import RunConfig
+from mgpubench.config.types import BUILTIN_MODELS
 from mgpubench.errors import BenchError
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Supervisor, open_supervisor

@@ -20,11 +20,13 @@ from torchvision.io import decode_image, read_file
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import RunConfig
 from mgpubench.machine import host
+from mgpubench.training.data.folder import FolderDataset, _collate
 from mgpubench.training.data.listing import list_images
-from mgpubench.training.data.loader import FolderDataset, _collate, open_feed
-from mgpubench.training.devices import make_share, set_up_process
-from mgpubench.training.loop import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, TrainStep
+from mgpubench.training.data.loader import open_feed
+from mgpubench.training.devices import make_share
 from mgpubench.training.models.by_name import make_module
+from mgpubench.training.step import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, TrainStep
+from mgpubench.training.torch_settings import set_up_process
 from mgpubench.training.trainable import build_model
 
 IMAGE_SIZE = 224

@@ -11,9 +11,9 @@ from PIL import Image
 from torch import Tensor
 from torchvision import transforms
 
-from mgpubench.results.schema import Remark
+from mgpubench.results.rank_record import Remark
 from mgpubench.training.data.decode import UnreadableImage, jpeg_pixels
-from mgpubench.training.data.loader import FolderDataset
+from mgpubench.training.data.folder import FolderDataset
 
 
 def picture(mode: str, width: int = 300, height: int = 200) -> Image.Image:

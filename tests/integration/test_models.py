@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from mgpubench.config.run_config import default_image_size
+from mgpubench.config.types import default_image_size
 from mgpubench.errors import RequestRefused, TorchUnavailable
 from mgpubench.results.schema import ModelFacts
-from mgpubench.training.loop import TrainStep
 from mgpubench.training.preflight import inspect_model
+from mgpubench.training.step import TrainStep
 from mgpubench.training.trainable import TrainableModel, build_model
 from tests.conftest import make_cpu_config
 

@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from mgpubench.config.run_config import RunConfig
-from mgpubench.results.schema import RankRecord
+from mgpubench.results.rank_record import RankRecord
 from mgpubench.runners.cpu_replicas import CpuReplicas
 from mgpubench.training.data.loader import open_feed
-from mgpubench.training.devices import Seat, apply_settings, make_share, set_up_process
+from mgpubench.training.devices import Seat, make_share
 from mgpubench.training.loop import Job, Schedule, make_schedule, measure, no_barrier, train
+from mgpubench.training.torch_settings import apply_settings, set_up_process
 from mgpubench.training.trainable import build_model
 
 Make = Callable[..., RunConfig]

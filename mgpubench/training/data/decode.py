@@ -1,9 +1,9 @@
-"""From an image file to a uint8 tensor, with the meaning of the tutorial's Pillow pipeline.
+"""From an image file to a uint8 tensor, with the same result as the tutorial's Pillow pipeline.
 
-JPEGs are decoded, and all images resized, as uint8 tensors: that is quicker than Pillow, and on
-photographs at most one level of 255 away from it. What is no JPEG is decoded by Pillow, since
-torchvision makes other pixels of some files (GIF), and a damaged PNG kills its process; so are
-JPEGs in CMYK. EXIF orientation is ignored, as in the tutorial.
+JPEGs are decoded and all images are resized by torchvision, as uint8 tensors. That is faster than
+Pillow, and differs from it by at most 1 of 255 levels on photographs. Pillow decodes JPEGs in CMYK
+and everything else, since torchvision decodes some files differently (GIF) and crashes on a damaged
+PNG. EXIF orientation is ignored, as in the tutorial.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from torchvision.transforms.v2 import functional
 
 from mgpubench.format import plain
 
-# Torchvision 0.29 announces that TorchCodec will take its decoders over. The user can do nothing.
+# Torchvision 0.29 warns that its decoders will move to TorchCodec. Users cannot act on that.
 warnings.filterwarnings("ignore", "The image decoding and encoding", DeprecationWarning)
 
-# We speak of huge images ourselves: in a worker nobody would hear Pillow.
+# We report huge images ourselves: a warning in a worker would not be seen.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 JPEG_SIGNATURE = b"\xff\xd8"
 
 FRAME_HEADERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xDB)})
-"""Markers of the JPEG segments that tell the size; and those that stand alone, or before the image
+"""Markers of the JPEG segments that hold the size, and markers without a length or before the image
 itself (ITU-T T.81, table B.1)."""
 
 RESIZE_RATIO = 256 / 224
-"""Shorter side before the crop to the side of the crop: the tutorial's 256 and 224."""
+"""Ratio of the shorter side before the crop to the side of the crop, as in the tutorial."""
 
 
 class UnreadableImage(RuntimeError):
-    """A file that is no image, or cannot be decoded; the message names it."""
+    """A file is not an image or cannot be decoded. The message names it."""
 
 
 def decode_rgb(path: str) -> Tensor:
@@ -48,8 +48,8 @@ def decode_rgb(path: str) -> Tensor:
         UnreadableImage: if it cannot be read.
     """
     try:
-        # torchvision's read_file would map it: a file that is cut short meanwhile would then kill
-        # the process.
+        # torchvision's read_file maps the file: if it were truncated meanwhile, the process would
+        # be killed.
         with open(path, "rb") as file:
             content = bytearray(file.read(len(JPEG_SIGNATURE)))
             if content != JPEG_SIGNATURE:
@@ -70,9 +70,9 @@ def decode_rgb(path: str) -> Tensor:
 
 
 def jpeg_pixels(content: bytes | bytearray) -> int | None:
-    """Width x height by the header of a JPEG file; None where that is not found at once.
+    """Width x height from the header of a JPEG file; None if it is not found.
 
-    Pillow would tell it too, and take 3 % of the time of an image.
+    Asking Pillow would take 3 % of the time of an image.
     """
     position = len(JPEG_SIGNATURE)
     while len(content) >= position + 9 and content[position] == 0xFF:
@@ -92,7 +92,7 @@ def jpeg_pixels(content: bytes | bytearray) -> int | None:
 
 
 def is_huge(image: Tensor) -> bool:
-    """True above Pillow's limit of 89 million pixels; above twice that, it is not decoded at all.
+    """True above Pillow's limit of 89 million pixels. Above twice that an image is not decoded.
 
     `image` is of shape (3, height, width).
     """
@@ -100,7 +100,7 @@ def is_huge(image: Tensor) -> bool:
 
 
 def check_shape(path: str, image: Tensor, image_size: int) -> None:
-    """Refuse an image that resizing would blow up beyond the limit: one that is long and thin.
+    """Refuse an image that is so long and thin that resizing would exceed the limit.
 
     Raises:
         UnreadableImage: naming both sizes.
@@ -117,15 +117,15 @@ def check_shape(path: str, image: Tensor, image_size: int) -> None:
 
 def _pixel_limit() -> int:
     limit = Image.MAX_IMAGE_PIXELS
-    assert limit is not None  # nobody here takes it away
+    assert limit is not None  # nothing here removes it
     return limit
 
 
 def _check_header(path: str) -> None:
-    """Let Pillow look at the size before anything is decoded.
+    """Let Pillow check the size before anything is decoded.
 
     Raises:
-        UnreadableImage: if it is no image, or a decompression bomb.
+        UnreadableImage: if it is not an image, or is a decompression bomb.
     """
     with _named(path), Image.open(path):
         pass
@@ -134,7 +134,7 @@ def _check_header(path: str) -> None:
 def resize_and_crop(image: Tensor, image_size: int) -> Tensor:
     """Shorter side to image_size x 256 / 224, then the centre: (3, image_size, image_size).
 
-    In memory it lies as decoders leave it, height by width by channel.
+    In memory it stays as decoders leave it: height, width, channel.
     """
     resized = functional.resize(image, [round(image_size * RESIZE_RATIO)], antialias=True)
     cropped: Tensor = functional.center_crop(resized, [image_size])
@@ -149,10 +149,10 @@ def _decode_with_pillow(path: str) -> Tensor:
 
 @contextlib.contextmanager
 def _named(path: str) -> Iterator[None]:
-    """Turn whatever Pillow raises into an error that names the file."""
+    """Turn any error of Pillow into one that names the file."""
     try:
         yield
-    # Pillow's decoders raise OSError, ValueError, SyntaxError and more, by format.
+    # Pillow's decoders raise OSError, ValueError, SyntaxError and more, depending on the format.
     except Exception as error:
         reason = "it is not an image" if "cannot identify" in str(error) else str(error)
         raise UnreadableImage(f"cannot read image {plain(path)}: {plain(reason)}") from error

@@ -1,7 +1,7 @@
-"""Listing an ImageFolder: one folder a class, images anywhere below it.
+"""Listing an ImageFolder: one folder per class, with images anywhere below it.
 
-The listing is made once, before any process is started, so that a bad folder is met at the door and
-all ranks see the same samples. Decoding is `data`'s work.
+The listing is made once, before any process is started, so that a bad folder is refused at once and
+all ranks see the same samples.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from mgpubench.errors import RequestRefused
 IMAGE_EXTENSIONS = (
     ".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp",
 )  # fmt: skip
-"""The endings that torchvision's ImageFolder accepts."""
+"""The extensions that torchvision's ImageFolder accepts."""
 
 SPLIT_NAMES = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
-"""Folders that hold a whole data set each, and are hardly meant as classes."""
+"""Names of folders that usually hold a data set each, and are not classes."""
 
 SIZES_IN_DIGEST = 200
-"""Files, at most, whose sizes tell images of equal names apart."""
+"""At most so many files have their sizes included in the digest."""
 
 LAYOUT = "FOLDER/<class>/<image>.jpg, for example FOLDER/cat/1.jpg and FOLDER/dog/2.jpg"
 
@@ -36,12 +36,12 @@ class ImageListing:
 
     root: str
     name: str
-    """Of the folder itself, wherever a link to it lies."""
+    """The name of the folder itself, not of a link to it."""
     classes: tuple[str, ...]
     samples: tuple[tuple[str, int], ...]
     """Path and class number of each image."""
     digest: str
-    """Of names and classes, wherever the folder lies, and of some sizes: see `_digest`."""
+    """Digest of names, classes and some sizes, wherever the folder is: see `_digest`."""
     warnings: tuple[str, ...] = ()
 
     def save_samples(self, path: Path) -> None:
@@ -50,38 +50,38 @@ class ImageListing:
 
 
 def load_samples(path: Path) -> list[tuple[str, int]]:
-    """The samples as `ImageListing.save_samples` wrote them."""
+    """The samples that `ImageListing.save_samples` wrote."""
     return [(image, label) for image, label in json.loads(path.read_text())]
 
 
 def list_images(root: Path) -> ImageListing:
-    """List a folder's images, classes sorted by name as torchvision numbers them.
+    """List the images of a folder, with classes sorted by name as torchvision numbers them.
 
     Hidden files and folders (`.cache`, `._1.jpg`) are neither images nor classes. A class without
     images keeps its number. A folder that links lead to again is listed once, so loops end.
 
     Raises:
-        RequestRefused: if `root` is no folder, has no class folder or no image.
+        RequestRefused: if `root` is not a folder, or has no class folder or no image.
     """
     if problem := _problem_with(root):
-        raise RequestRefused(f"--data {root} {problem}", f"It takes an ImageFolder: {LAYOUT}.")
+        raise RequestRefused(f"--data {root} {problem}", f"It must be an ImageFolder: {LAYOUT}.")
     classes = sorted(entry.name for entry in _visible(root) if _is_folder(entry))
     if not classes:
         raise RequestRefused(
-            f"--data {root} has no class folders in it",
+            f"--data {root} has no class folders",
             f"An ImageFolder has one folder for each class: {LAYOUT}.",
         )
     samples: list[tuple[str, int]] = []
     warnings = []
     if SPLIT_NAMES.issuperset(classes):
         warnings.append(
-            f"the classes of --data {root} are {', '.join(classes)}; if those are parts of a data "
-            f"set, give one of them, such as {root / classes[0]}"
+            f"the classes of --data {root} are {', '.join(classes)}; if these are parts of a data "
+            f"set, use one of them, such as {root / classes[0]}"
         )
     for label, name in enumerate(classes):
         images, repeated = _images_below(root / name)
         samples += [(image, label) for image in images]
-        warnings += [f"folder {path} is listed already; it is left out" for path in repeated]
+        warnings += [f"folder {path} is already listed, and is left out" for path in repeated]
         if not images:
             warnings.append(f"class folder {root / name} has no images; it keeps its number")
     if not samples:
@@ -100,10 +100,10 @@ def list_images(root: Path) -> ImageListing:
 
 
 def _digest(root: Path, samples: Sequence[tuple[str, int]]) -> str:
-    """16 hex digits that differ where images, or their classes, have other names or sizes.
+    """16 hex digits that differ if images or classes have other names or sizes.
 
-    Of the sizes only some, of files that are evenly spread: each has to be asked for, which takes
-    minutes of a million on a network disk. So equal digests are a sign of equal images, no proof.
+    Only the sizes of some files count, evenly spread over the list: asking for a million of them on
+    a network disk takes minutes. So equal digests suggest equal images, and do not prove them.
     """
     digest = hashlib.sha256()
     for image, label in samples:
@@ -121,17 +121,17 @@ def _size_bytes(path: str) -> int | None:
 
 
 def _problem_with(root: Path) -> str:
-    """Why it is no folder; empty where it is one."""
+    """Why it is not a folder; empty if it is one."""
     try:
         if root.is_dir():
             return ""
         return "is not a folder" if root.exists() else "does not exist"
     except OSError as error:
-        return f"cannot be looked at: {error.strerror}"
+        return f"cannot be read: {error.strerror}"
 
 
 def check_enough_images(num_images: int, global_batch: int, root: str) -> None:
-    """Refuse a folder that cannot fill one step, since the last, smaller batch is dropped.
+    """Refuse a folder that cannot fill one step, since the incomplete last batch is dropped.
 
     Raises:
         RequestRefused: naming the images found, the images needed and the folder.
@@ -159,9 +159,9 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _may_be_image(entry: os.DirEntry[str]) -> bool:
-    """False for a pipe or a device, at which a loader would wait for ever.
+    """False for a pipe or a device, on which a loader would wait forever.
 
-    A dangling link stays in the list: it is an image that is missing, and must be named.
+    A dangling link stays in the list: it is a missing image, which must be named.
     """
     try:
         return entry.is_file() or not os.path.exists(entry.path)
@@ -170,7 +170,7 @@ def _may_be_image(entry: os.DirEntry[str]) -> bool:
 
 
 def _images_below(folder: Path) -> tuple[list[str], list[str]]:
-    """The images in a folder and below it, and the folders that links led to a second time."""
+    """The images in and below a folder, and the folders that were reached a second time."""
     seen: set[str] = set()
     found: list[str] = []
     repeated: list[str] = []

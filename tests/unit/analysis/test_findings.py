@@ -12,7 +12,8 @@ import pytest
 from mgpubench.analysis.findings import Finding, check_run, clock_disagreement, drift
 from mgpubench.analysis.metrics import summarize
 from mgpubench.config.run_config import RunConfig
-from mgpubench.results.schema import Compiling, Figures, RankRecord, Remark
+from mgpubench.results.rank_record import Compiling, RankRecord, Remark
+from mgpubench.results.schema import Figures
 
 MakeConfig = Callable[..., RunConfig]
 MakeRank = Callable[..., RankRecord]

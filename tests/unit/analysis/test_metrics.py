@@ -10,7 +10,9 @@ import pytest
 from mgpubench.analysis import metrics
 from mgpubench.analysis.metrics import skipped_images, summarize
 from mgpubench.config.run_config import RunConfig
-from mgpubench.results.schema import Compiling, CpuTime, Figures, RankRecord, Remark
+from mgpubench.machine.cpu_usage import CpuTime
+from mgpubench.results.rank_record import Compiling, RankRecord, Remark
+from mgpubench.results.schema import Figures
 
 MakeConfig = Callable[..., RunConfig]
 MakeRank = Callable[..., RankRecord]

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from mgpubench.config.machine_facts import Gpu, Machine
 from mgpubench.config.order import draw_order
 from mgpubench.config.plan import Plan, make_plan
 from mgpubench.config.request import Request
-from mgpubench.config.run_config import Gpu, Machine, RunConfig
+from mgpubench.config.run_config import RunConfig
 from mgpubench.errors import RequestRefused
 
 MakeMachine = Callable[..., Machine]

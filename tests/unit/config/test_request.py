@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from mgpubench.config.machine_facts import Machine
 from mgpubench.config.request import Request, check_divisible
-from mgpubench.config.run_config import Machine, RunConfig, default_image_size
+from mgpubench.config.run_config import RunConfig
+from mgpubench.config.types import default_image_size
 from mgpubench.errors import RequestRefused
 
 BOUNDS = "and must be above 0 and at most 2592000 seconds"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mgpubench.config.run_config import Machine
+from mgpubench.config.machine_facts import Machine
 from mgpubench.machine.advice import LOADER_BYTES_PER_GPU, examine
 from mgpubench.machine.gpu_advice import Advice
 from mgpubench.machine.host import SharedMemory

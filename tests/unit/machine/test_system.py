@@ -17,13 +17,8 @@ from pathlib import Path
 import pytest
 
 from mgpubench.machine import host
-from mgpubench.machine.system import (
-    GPU_STATE,
-    HELD_BACK,
-    MIG_MODE,
-    describe_system,
-    parse_gpu_state,
-)
+from mgpubench.machine.nvidia_smi import GPU_STATE, HELD_BACK, MIG_MODE, parse_gpu_state
+from mgpubench.machine.system import describe_system
 
 
 def test_this_computer_is_described() -> None:

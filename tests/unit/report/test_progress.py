@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
+from mgpubench.config.machine_facts import Machine
 from mgpubench.config.plan import make_plan
 from mgpubench.config.request import Request
-from mgpubench.config.run_config import Machine
 from mgpubench.report import progress
 from mgpubench.report.progress import SessionDisplay
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from mgpubench.config.machine_facts import Machine
 from mgpubench.config.plan import make_plan
 from mgpubench.config.request import Request
-from mgpubench.config.run_config import Machine
 from mgpubench.report.run_summary import STEPS_TITLE, print_plan, print_summary
 from mgpubench.results.schema import RunRecord
 from tests.conftest import make_run_record

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from mgpubench.errors import BenchError, RequestRefused
+from mgpubench.results.csv_format import format_cell
 from mgpubench.results.read import read_runs
 from mgpubench.results.schema import RunRecord, StepRecord
-from mgpubench.results.session_folder import check_writable, format_cell, open_session
+from mgpubench.results.session_folder import check_writable, open_session
 
 NOON = datetime(2026, 11, 29, 12, 0, 0, tzinfo=UTC)
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from mgpubench import __version__
+from mgpubench.config.machine_facts import Machine
 from mgpubench.config.plan import make_plan
 from mgpubench.config.request import Request
-from mgpubench.config.run_config import Machine
 from mgpubench.errors import RequestRefused
 from mgpubench.machine import host
 from mgpubench.results.schema import StepRecord, run_id

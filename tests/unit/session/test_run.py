@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from mgpubench.config.machine_facts import Machine
 from mgpubench.config.plan import make_plan
 from mgpubench.config.request import Request
-from mgpubench.config.run_config import Machine
 from mgpubench.session.run import _disturbances, _Place
 from tests.unit.machine.test_advice import BUILD, STATE, SYSTEM
 

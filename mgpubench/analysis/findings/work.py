@@ -1,0 +1,148 @@
+"""Findings about what was run: devices, warm-up and torch.compile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mgpubench.analysis.findings.kind import FindingKind, MeasuredRun
+from mgpubench.analysis.metrics import was_compiled
+from mgpubench.format import format_count
+
+DDP_MIN_WARMUP_STEPS = 12
+"""On CUDA, DDP rebuilds its buckets after step 1, and its own statistics make the host wait in each
+of the first 10 steps."""
+
+CPU_NOTE = "CPU rows are smoke tests of the tool, not a forecast for GPUs"
+
+
+def _on_cpu(run: MeasuredRun) -> Iterator[str]:
+    if run.config.device_type == "cpu":
+        yield CPU_NOTE
+
+
+def _passes_through(run: MeasuredRun) -> Iterator[str]:
+    if run.config.effective_mode == "passthrough":
+        yield "dp on one device just calls the module; use --gpus 2 or more"
+
+
+def _shares_gpus(run: MeasuredRun) -> Iterator[str]:
+    if run.config.effective_mode == "oversubscribed":
+        yield "several replicas shared a GPU: this tests the code, and measures nothing"
+
+
+def _has_no_warmup(run: MeasuredRun) -> Iterator[str]:
+    if run.config.warmup_steps == 0:
+        yield (
+            "without warm-up the one-time costs of the first step are in the window; use "
+            "--warmup-steps 20"
+        )
+
+
+def _has_short_warmup(run: MeasuredRun) -> Iterator[str]:
+    config = run.config
+    on_gpus = config.mode == "ddp" and config.device_type == "cuda"
+    if on_gpus and 0 < config.warmup_steps < DDP_MIN_WARMUP_STEPS:
+        yield (
+            f"{config.warmup_steps} warm-up steps; on GPUs the steps of DDP are alike only after "
+            f"{DDP_MIN_WARMUP_STEPS}"
+        )
+
+
+def _has_short_lead_in(run: MeasuredRun) -> Iterator[str]:
+    config = run.config
+    if config.queue_length > config.lead_in_steps:
+        yield (
+            f"{config.queue_length} batches could be loaded before the window, and only "
+            f"{config.lead_in_steps} steps used them up: loading may look faster than it is; use "
+            f"--warmup-steps {config.queue_length}"
+        )
+
+
+def _was_not_compiled(run: MeasuredRun) -> Iterator[str]:
+    if run.config.compiled and not was_compiled(run.ranks):
+        yield (
+            "torch.compile compiled nothing, and the model ran uncompiled; is it disabled in the "
+            "environment (TORCHDYNAMO_DISABLE, TORCH_COMPILE_DISABLE)?"
+        )
+
+
+def _was_recompiled(run: MeasuredRun) -> Iterator[str]:
+    if run.figures.recompiles:
+        yield (
+            f"{format_count(run.figures.recompiles, 'graph')} compiled again after the first "
+            "pass: that time may be in the window; try more --warmup-steps"
+        )
+
+
+def _has_graph_breaks(run: MeasuredRun) -> Iterator[str]:
+    breaks = (rank.compiling.graph_breaks for rank in run.ranks if rank.compiling)
+    if most := max(breaks, default=0):
+        yield f"{format_count(most, 'place')} where the model leaves the compiled code"
+
+
+KINDS = (
+    FindingKind(
+        code="cpu-smoke",
+        meaning="The run was on a CPU: it tests the tool, and does not predict GPUs.",
+        remedy="Nothing, or use GPUs.",
+        check=_on_cpu,
+        table_note=f"{CPU_NOTE}.",
+    ),
+    FindingKind(
+        code="dp-passthrough",
+        meaning="DataParallel had one device, and just called the module.",
+        remedy="`--gpus 2` or more.",
+        check=_passes_through,
+    ),
+    FindingKind(
+        code="oversubscribed",
+        meaning="Several replicas shared one GPU. This tests the code, and measures nothing.",
+        remedy="Leave `--oversubscribe` out.",
+        check=_shares_gpus,
+    ),
+    FindingKind(
+        code="short-lead-in",
+        meaning=(
+            "Batches that were loaded before the window were used up in it, so loading may look "
+            "faster than it is."
+        ),
+        remedy="Use the `--warmup-steps` that the message names.",
+        check=_has_short_lead_in,
+    ),
+    FindingKind(
+        code="no-warmup",
+        meaning="The one-time costs of the first step are in the window.",
+        remedy="`--warmup-steps 20`.",
+        check=_has_no_warmup,
+    ),
+    FindingKind(
+        code="short-warmup",
+        meaning=(
+            f"On GPUs the steps of DDP are alike only after {DDP_MIN_WARMUP_STEPS} steps, and the "
+            "warm-up had fewer."
+        ),
+        remedy="`--warmup-steps 20`.",
+        check=_has_short_warmup,
+    ),
+    FindingKind(
+        code="not-compiled",
+        meaning="`--compile` was given, and torch compiled nothing.",
+        remedy="Check whether it is disabled in the environment.",
+        check=_was_not_compiled,
+    ),
+    FindingKind(
+        code="recompiled",
+        meaning=(
+            "Parts of the model were compiled again after the first pass. That time may be in the "
+            "window."
+        ),
+        remedy="More `--warmup-steps`.",
+        check=_was_recompiled,
+    ),
+    FindingKind(
+        code="graph-breaks",
+        meaning="In some places the model leaves the compiled code.",
+        remedy="`TORCH_LOGS=graph_breaks` shows them.",
+        check=_has_graph_breaks,
+    ),
+)

@@ -1,0 +1,48 @@
+"""What a plan needs to know about the machine; `machine.cuda` finds it out."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gpu:
+    """One visible CUDA device."""
+
+    name: str
+    uuid: str
+    memory_bytes: int
+    capability: tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """What a plan needs to know about the machine. Unknown is empty."""
+
+    gpus: tuple[Gpu, ...]
+    cuda_reason: str
+    """Why torch cannot use CUDA, in torch's own words; empty where it can."""
+    cuda_visible_devices: str | None
+    cpu_model: str
+    usable_cores: int
+    """Cores that this process may use, after CPU affinity and cgroup quota."""
+    omp_num_threads: int | None
+    """The user's own OMP_NUM_THREADS, which overrides our number of threads."""
+    torch_version: str = ""
+    torchvision_version: str = ""
+    cuda_version: str = ""
+    nccl_version: str = ""
+    driver_version: str = ""
+    python_version: str = ""
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs that can take part. A GPU that is listed twice counts once."""
+        return len({gpu.uuid for gpu in self.gpus})
+
+    @property
+    def fingerprint(self) -> str:
+        """8 hex digits that identify the machine: a hash of CPU model, cores and GPU UUIDs."""
+        identity = "\n".join([self.cpu_model, str(self.usable_cores), *(g.uuid for g in self.gpus)])
+        return hashlib.sha256(identity.encode()).hexdigest()[:8]

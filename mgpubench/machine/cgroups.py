@@ -1,0 +1,82 @@
+"""What the control groups of this process let it have: cores and memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mgpubench.machine.ask import file_text
+
+CGROUP = Path("/sys/fs/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """What a cgroup lets its processes have."""
+
+    limit_bytes: int
+    free_bytes: int
+
+
+def quota_cores() -> float | None:
+    """CPU time per second that the cgroups allow, in cores; None if there is no limit."""
+    quotas = [
+        quota
+        for folder in _own_cgroups("cpu")
+        for quota in (_quota_v2(folder), _quota_v1(_v1("cpu", folder)))
+        if quota is not None
+    ]
+    return min(quotas, default=None)
+
+
+def memory_limit(total_bytes: int) -> MemoryLimit | None:
+    """The tightest limit on this process; None if none is below what the machine has."""
+    files = [
+        names
+        for folder in _own_cgroups("memory")
+        for names in (
+            (folder / "memory.max", folder / "memory.current"),
+            (
+                _v1("memory", folder) / "memory.limit_in_bytes",
+                _v1("memory", folder) / "memory.usage_in_bytes",
+            ),
+        )
+    ]
+    texts = [(file_text(limit).strip(), file_text(used).strip()) for limit, used in files]
+    limits = [
+        MemoryLimit(int(limit), max(0, int(limit) - int(used or 0)))
+        for limit, used in texts
+        if limit.isdecimal() and int(limit) < total_bytes
+    ]
+    return min(limits, key=lambda limit: limit.free_bytes, default=None)
+
+
+def _own_cgroups(controller: str) -> list[Path]:
+    """The cgroup of this process and those above it: a batch system limits one of them."""
+    paths = []
+    for line in file_text(OWN_CGROUP).splitlines():
+        controllers, path = line.split(":", 2)[1:]
+        if not controllers or controller in controllers.split(","):
+            own = CGROUP / path.lstrip("/")
+            paths += [own, *(parent for parent in own.parents if parent.is_relative_to(CGROUP))]
+    return paths or [CGROUP]
+
+
+def _v1(controller: str, folder: Path) -> Path:
+    """Where version 1 of cgroups keeps a controller's part of a folder."""
+    return CGROUP / controller / folder.relative_to(CGROUP)
+
+
+def _quota_v2(folder: Path) -> float | None:
+    words = file_text(folder / "cpu.max").split()
+    if len(words) != 2 or not all(word.isdecimal() for word in words):
+        return None  # "max 100000" is no limit
+    return int(words[0]) / int(words[1])
+
+
+def _quota_v1(folder: Path) -> float | None:
+    limit = file_text(folder / "cpu.cfs_quota_us").strip()
+    period = file_text(folder / "cpu.cfs_period_us").strip()
+    # A limit of -1 is none.
+    return int(limit) / int(period) if limit.isdecimal() and period.isdecimal() else None

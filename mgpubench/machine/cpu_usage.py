@@ -1,0 +1,38 @@
+"""CPU time used so far, by all processes and by this one."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+import psutil
+
+from mgpubench.machine.host import usable_core_numbers
+
+BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
+"""The kinds of time in which a core is in use, under psutil's names."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CpuTime:
+    """CPU time used so far, at one moment of the monotonic clock."""
+
+    at_s: float
+    busy_s: float | None
+    """Used on the usable cores by all processes, and by neighbours of a virtual machine."""
+    own_s: float
+    """Used by this process."""
+
+
+def cpu_time() -> CpuTime:
+    """The CPU time used up to now. The kernel counts it in steps of 10 ms."""
+    own = os.times()
+    cores = psutil.cpu_times(percpu=True)
+    counted = [cores[number] for number in usable_core_numbers() if number < len(cores)]
+    busy_s = [getattr(core, name, 0.0) for core in counted for name in BUSY]
+    return CpuTime(
+        at_s=time.monotonic(),
+        busy_s=sum(busy_s) if busy_s else None,
+        own_s=own.user + own.system,
+    )

@@ -1,0 +1,81 @@
+"""The sections of a comparison: a title, a table and sentences for each group of equal work.
+
+They are the same on a screen and in Markdown. Text from result files goes through `plain`: an
+escape code in the name of a model must not reach a terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from mgpubench.analysis.compare import Row
+from mgpubench.analysis.groups import GROUP_KEY, Group
+from mgpubench.format import UNKNOWN, plain
+from mgpubench.report.columns import Column, comparison_columns
+from mgpubench.report.sentences import sentences_about
+from mgpubench.results.csv_format import format_cell
+
+MAX_VALUES = 4
+"""So many values of a field that differs are shown. The others are counted."""
+
+_IN_TITLE = (
+    *("model", "data", "image_size", "precision", "scaling", "batch_per_device", "global_batch"),
+    *("channels_last", "compiled", "device_models"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One group of equal work: its title, its table, and what the table says."""
+
+    title: str
+    columns: list[Column]
+    sentences: list[str]
+
+
+def describe(rows: Sequence[Row]) -> list[Section]:
+    """The sections of a comparison, one for each group of equal work, in the order of the rows."""
+    groups = [(group, list(members)) for group, members in groupby(rows, lambda row: row.group)]
+    differing = _differing([group for group, _ in groups])
+    beyond_title = [name for name in differing if name not in _IN_TITLE]
+    sections = [
+        Section(_title(group, beyond_title), comparison_columns(members), sentences_about(members))
+        for group, members in groups
+    ]
+    if differing:
+        sections[-1].sentences.append(
+            f"The {len(sections)} tables show different work, and are not divided by each other: "
+            + ", ".join(plain(f"{name} ({values})") for name, values in differing.items())
+        )
+    return sections
+
+
+def _differing(groups: Sequence[Group]) -> dict[str, str]:
+    """The fields in which groups of equal work differ, with their values."""
+    differing = {}
+    for name in GROUP_KEY:
+        values = dict.fromkeys(format_cell(getattr(group, name)) or UNKNOWN for group in groups)
+        if len(values) > 1:
+            shown = list(values)[:MAX_VALUES]
+            more = [f"and {len(values) - MAX_VALUES} more"] if len(values) > MAX_VALUES else []
+            differing[name] = " / ".join(shown + more)
+    return differing
+
+
+def _title(group: Group, differing: Sequence[str]) -> str:
+    """The work in a few words, with all fields in which this group differs from the others."""
+    parts = [
+        group.model,
+        group.data and f"{group.data} data",
+        group.image_size and f"{group.image_size} px",
+        group.precision,
+        "channels-last" if group.channels_last else "",
+        "compiled" if group.compiled else "",
+        group.batch_per_device and f"batch {group.batch_per_device} per device",
+        group.global_batch and f"batch {group.global_batch} global",
+        group.device_models,
+        *(f"{name} {format_cell(getattr(group, name)) or UNKNOWN}" for name in differing),
+    ]
+    return plain(", ".join(str(part) for part in parts if part)) or "unknown work"

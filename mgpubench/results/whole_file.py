@@ -1,0 +1,29 @@
+"""Files that appear whole or not at all: written under another name, then renamed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def write_whole(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+    """Give a file to write to, which replaces `path` at the end.
+
+    A reader never sees half of it. After an error `path` is as it was. `durable` means that it also
+    survives a power failure.
+    """
+    unfinished = path.with_name(f".{path.name}.part")
+    try:
+        with open(unfinished, "wb") as file:
+            yield file
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,85 @@
+"""What worker processes are given to do: the functions they call, and the modules loaded for them.
+
+Functions and modules are named and not imported, since they need torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mgpubench.config.request import Request
+from mgpubench.config.run_config import RunConfig
+from mgpubench.config.types import BUILTIN_MODELS
+from mgpubench.launch.pace import Pace
+from mgpubench.launch.step_count import STEP_COUNT_FILE, read_step_count
+from mgpubench.launch.supervisor import Job, Supervisor
+from mgpubench.results.rank_record import RankRecord
+
+COUNT_GPUS = "mgpubench.machine.cuda:count_gpus"
+DESCRIBE_TORCH = "mgpubench.machine.cuda:describe_torch"
+CHECK_DECODER = "mgpubench.training.data.folder:check_decoder"
+INSPECT_MODEL = "mgpubench.training.preflight:inspect_model"
+CHECK_COMPILER = "mgpubench.training.compilation:check_compiler"
+RUN_RANK = "mgpubench.training.rank:run_rank"
+RUNNERS = "mgpubench.runners"
+
+TORCH = ("mgpubench.machine.cuda",)
+TRAINING = (
+    *TORCH,
+    "mgpubench.training.rank",
+    "mgpubench.training.preflight",
+    *(f"{RUNNERS}.{mode}" for mode in ("single", "dp", "ddp")),
+    "torch._dynamo",  # torch's optimizers import it at their first use, which takes a second
+)
+IMAGES = (*TRAINING, "mgpubench.training.data.decode")
+
+
+def preload_for(request: Request) -> tuple[str, ...]:
+    """The modules that the workers of a request need."""
+    is_built_in = request.smoke if request.model is None else request.model in BUILTIN_MODELS
+    return TRAINING if is_built_in and not request.uses_folder else IMAGES
+
+
+def listing_file(supervisor: Supervisor) -> Path:
+    """The file in which the workers of a session find the samples of its image folder."""
+    return supervisor.scratch / "listing.json"
+
+
+def launch_run(
+    supervisor: Supervisor,
+    config: RunConfig,
+    on_steps: Callable[[int], None],
+    target: str = RUN_RANK,
+) -> list[RankRecord]:
+    """Run all ranks of one run to the end, and report its steps meanwhile.
+
+    Raises:
+        BenchError: the cause, if a rank failed or the run took too long.
+    """
+    folder = supervisor.make_folder()
+    pace = Pace(
+        label=config.label,
+        warmup_steps=config.warmup_steps,
+        total_steps=config.total_steps,
+        timeout_s=config.timeout_s,
+    )
+
+    def watch(elapsed_s: float) -> None:
+        count = read_step_count(folder / STEP_COUNT_FILE)
+        on_steps(count.steps)
+        pace.check(count, elapsed_s)
+
+    def arguments(rank: int) -> tuple[Any, ...]:
+        return config, rank, f"{RUNNERS}.{config.mode}", folder, listing_file(supervisor)
+
+    job = Job(
+        target=target,
+        calls=[arguments(rank) for rank in range(config.world_size)],
+        folder=folder,
+        label=config.label,
+        watch=watch,
+        hide_gpus=config.device_type == "cpu",
+    )
+    return supervisor.run(job)

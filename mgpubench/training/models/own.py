@@ -1,0 +1,77 @@
+"""A user's own model: `package.module:function`."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable
+
+from torch import nn
+
+from mgpubench.errors import RequestRefused
+
+
+def find_function(name: str) -> Callable[[], object]:
+    """The function that the user named. Its module may be in the current folder.
+
+    Raises:
+        RequestRefused: if the module cannot be imported, or has no such function.
+    """
+    module_name, _, function_name = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # first, as for `python -m`
+    try:
+        module = importlib.import_module(module_name)
+    # A user's module may raise anything while it is imported, SystemExit included.
+    except BaseException as error:
+        raise RequestRefused(
+            f"--model {name}: {module_name} cannot be imported: {type(error).__name__}: {error}",
+            "It is searched for in the current folder and in the packages of this Python.",
+            "".join(traceback.format_exception(error)),
+        ) from error
+    function: Callable[[], object] | None = getattr(module, function_name, None)
+    if not callable(function):
+        if function is not None:
+            raise RequestRefused(
+                f"--model {name}: {function_name} is not a function, but of type "
+                f"{type(function).__name__}",
+                "Name a function without arguments that returns a torch.nn.Module.",
+            )
+        near = difflib.get_close_matches(function_name, dir(module), n=1)
+        raise RequestRefused(
+            f"--model {name}: {module_name} has no function {function_name}",
+            f"Did you mean {module_name}:{near[0]}?"
+            if near
+            else f"The module is {module.__file__}.",
+        )
+    return function
+
+
+def own_model(name: str) -> nn.Module:
+    """What the user's function returns.
+
+    Raises:
+        RequestRefused: if there is no such function, or it returns no module or a compiled one.
+        Exception: whatever the function raises.
+    """
+    model = find_function(name)()
+    if not isinstance(model, nn.Module):
+        raise RequestRefused(
+            f"--model {name} returns an object of type {type(model).__name__}",
+            "The function must return a torch.nn.Module.",
+        )
+    if any(_is_compiled(module) for module in model.modules()):
+        raise RequestRefused(
+            f"--model {name} returns a module that is already compiled",
+            "Return it uncompiled, and add --compile: that keeps compiling out of the window.",
+        )
+    return model
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    """True for the result of torch.compile or Module.compile."""
+    by_function = type(module).__module__.startswith("torch._dynamo")
+    return by_function or getattr(module, "_compiled_call_impl", None) is not None
