@@ -187,7 +187,7 @@ class _Table:
         )
 
     def _partner(self, pool: Pool, mode: Mode | None) -> Pool | None:
-        """The pool of a mode to divide by: equal options and, unless it is single, equal devices."""
+        """The pool of a mode to divide by, with equal options and equal devices (single has one)."""
         candidates = [
             other
             for other in self.pools
