@@ -187,7 +187,7 @@ class _Table:
         )
 
     def _partner(self, pool: Pool, mode: Mode | None) -> Pool | None:
-        """The pool of a mode to divide by, with equal options and equal devices (single has one)."""
+        """The pool of a mode to divide by: equal options, and equal devices unless it is single."""
         candidates = [
             other
             for other in self.pools

@@ -25,8 +25,8 @@ THROUGHPUT_LIMITS_SAMPLES_PER_S = (1e-12, 1e12)
 """A figure outside these limits is a fault of the file, and would overflow in exponentials."""
 
 TOLERANCE = 0.01
-"""By this share figures may differ before a row contradicts itself: a spreadsheet may have kept only
-a few of their digits."""
+"""By this share figures may differ before a row contradicts itself: a spreadsheet may have kept
+only a few of their digits."""
 
 STATUSES = get_args(Status)
 
