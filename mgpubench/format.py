@@ -61,6 +61,11 @@ def format_percent(share: float | None) -> str:
     return UNKNOWN if share is None else f"{share * 100:.1f} %"
 
 
+def format_confidence(confidence: float) -> str:
+    """A confidence as a percentage with up to four digits: `95 %`, `97.5 %`, `98.33 %`."""
+    return f"{confidence * 100:.4g} %"
+
+
 def format_milliseconds(seconds: float | None) -> str:
     """A duration given in seconds, shown in milliseconds with four significant digits."""
     return UNKNOWN if seconds is None else _significant(seconds * 1e3, 4)

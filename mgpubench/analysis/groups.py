@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from mgpubench.analysis import stats
 from mgpubench.analysis.findings.mixed import MIXED_IN_ROW
-from mgpubench.config.types import MODES
+from mgpubench.config.types import IMAGE_FOLDER, MODES
 from mgpubench.results.schema import RunRecord, Status
 
 UNJUDGED = ("passthrough", "oversubscribed")
@@ -18,10 +20,18 @@ UNJUDGED = ("passthrough", "oversubscribed")
 
 _DEVICE_COUNT = re.compile(r"(^|[+;,]\s*)\d+x ")
 
+_PYTHON_MINOR = re.compile(r"(\d+\.\d+)[^t]*(t?)$")
+"""`3.13.1t` is a free-threaded Python 3.13."""
+
+NAMELESS_CPUS = ("", "CPU")
+
+RoundKey = tuple[str, int, int]
+"""Session, round and sitting: two runs with equal keys are a pair."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """What runs must have in common to be equal work."""
+    """What runs must have in common to be equal work. Unknown is None or empty."""
 
     machine: str
     device_models: str
@@ -35,6 +45,7 @@ class Group:
     channels_last: bool | None
     compiled: bool | None
     workers_per_device: int | None
+    """None unless images are loaded."""
     scaling: str
     batch_per_device: int | None
     """None in strong scaling, where it depends on the number of devices."""
@@ -44,10 +55,44 @@ class Group:
     steps: int | None
     torch_version: str
     cuda_version: str
+    nccl_version: str
     driver_version: str
+    python: str
+    """Minor version, with a `t` if it is free-threaded."""
+    environment: str
+    model_digest: str
+    dataset_digest: str
+    method_version: int | None
+    variants: str = ""
+    """The variants of the sessions, with the fields above that they vary; these are then
+    unknown."""
 
 
-GROUP_KEY = tuple(field.name for field in fields(Group))
+GROUP_KEY = tuple(group_field.name for group_field in fields(Group))
+
+_SOURCE = attrgetter(
+    *("machine", "device_names", "device_type", "model", "num_parameters", "data", "image_size"),
+    *("precision", "channels_last", "compiled", "workers_per_device", "scaling"),
+    *("batch_per_device", "global_batch", "warmup_steps", "steps", "torch_version"),
+    *("cuda_version", "nccl_version", "driver_version", "python_version", "environment"),
+    *("model_digest", "dataset_digest", "method_version"),
+)
+"""The columns that decide the group of a run."""
+
+
+def group_records(records: Sequence[RunRecord]) -> dict[Group, list[RunRecord]]:
+    """Runs by their group of equal work."""
+    groups: defaultdict[Group, list[RunRecord]] = defaultdict(list)
+    known: dict[object, Group] = {}
+    varied = _varied(records)
+    for record in records:
+        sets = varied.get(record.session_id) if record.variant else None
+        # Many runs have the same group, and making one takes longer than looking it up.
+        key = (_SOURCE(record), _nameless(record), sets)
+        if key not in known:
+            known[key] = _without(group_of(record), sets) if sets else group_of(record)
+        groups[known[key]].append(record)
+    return groups
 
 
 def group_of(record: RunRecord) -> Group:
@@ -55,58 +100,130 @@ def group_of(record: RunRecord) -> Group:
     # If the batch that is fixed is unknown, the other one identifies the work.
     weak = record.scaling == "weak" and record.batch_per_device is not None
     strong = record.scaling == "strong" and record.global_batch is not None
+    loads_images = record.data.startswith(IMAGE_FOLDER)
+    python = _PYTHON_MINOR.match(record.python_version)
     derived: dict[str, Any] = {
+        "machine": record.machine + _nameless(record),
         "device_models": _DEVICE_COUNT.sub(r"\1", record.device_names),
+        "workers_per_device": record.workers_per_device if loads_images else None,
         "batch_per_device": None if strong else record.batch_per_device,
         "global_batch": None if weak else record.global_batch,
+        "python": "".join(python.groups()) if python else record.python_version,
+        "variants": "",
     }
     plain = {name: getattr(record, name) for name in GROUP_KEY if name not in derived}
     return Group(**plain, **derived)
 
 
-@dataclass(frozen=True, slots=True)
+def _nameless(record: RunRecord) -> str:
+    """What keeps the sessions of a CPU without a name apart: it may be any CPU."""
+    models = _DEVICE_COUNT.sub(r"\1", record.device_names)
+    if record.device_type != "cpu" or models not in NAMELESS_CPUS or not record.session_id:
+        return ""
+    return f" (session {record.session_id})"
+
+
+Sets = tuple[str, tuple[str, ...]]
+"""A text that identifies the variants of a session, and the fields that they vary."""
+
+
+def _varied(records: Iterable[RunRecord]) -> dict[str, Sets]:
+    """What the variants of each session set that would otherwise keep them in different groups."""
+    variants: defaultdict[str, dict[str, Group]] = defaultdict(dict)
+    for record in records:
+        if record.variant and record.variant not in variants[record.session_id]:
+            variants[record.session_id][record.variant] = group_of(record)
+    return {session: _sets(groups) for session, groups in variants.items()}
+
+
+def _sets(groups: Mapping[str, Group]) -> Sets:
+    names = tuple(
+        name for name in GROUP_KEY if len({getattr(group, name) for group in groups.values()}) > 1
+    )
+    texts = [
+        f"{variant} ({', '.join(f'{name}={getattr(group, name)}' for name in names)})"
+        if names
+        else variant
+        for variant, group in sorted(groups.items())
+    ]
+    return " | ".join(texts), names
+
+
+def _without(group: Group, sets: Sets) -> Group:
+    text, names = sets
+    unknown = {name: "" if isinstance(getattr(group, name), str) else None for name in names}
+    changes: dict[str, Any] = {**unknown, "variants": text}
+    return replace(group, **changes)
+
+
+@dataclass(frozen=True)
 class Pool:
     """The runs of one configuration within a group: one row of the table."""
 
+    variant: str
     mode: str
     effective_mode: str
     num_devices: int
     options: str
-    runs: list[RunRecord]
+    runs: list[RunRecord] = field(compare=False)
 
-    @property
+    @cached_property
+    def ok_runs(self) -> list[RunRecord]:
+        """The runs that succeeded."""
+        return [run for run in self.runs if run.is_ok]
+
+    @cached_property
     def throughputs(self) -> list[float]:
         """Samples/s of the runs that succeeded."""
-        return [throughput_of(run) for run in self.runs if run.is_ok]
+        return [throughput_of(run) for run in self.ok_runs]
 
-    @property
-    def by_round(self) -> dict[tuple[str, int], float]:
-        """Samples/s in each round. Rounds of different sessions are different rounds."""
-        rounds: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
-        for run in self.runs:
-            if run.is_ok and run.session_id and run.round is not None:
-                rounds[run.session_id, run.round].append(throughput_of(run))
+    @cached_property
+    def by_round(self) -> dict[RoundKey, float]:
+        """Samples/s in each round of each sitting of each session."""
+        rounds: defaultdict[RoundKey, list[float]] = defaultdict(list)
+        for run in self.ok_runs:
+            if run.session_id and run.round is not None:
+                rounds[run.session_id, run.round, run.sitting or 1].append(throughput_of(run))
         # Two runs in one round are one observation of it.
         return {key: stats.geometric_mean(values) for key, values in rounds.items()}
+
+    @cached_property
+    def sequential_sessions(self) -> set[str]:
+        """Sessions in which rounds may have been added after a look at the result."""
+        return {run.session_id for run in self.ok_runs if run.rounds_added is not None}
+
+    @cached_property
+    def session_means(self) -> list[float]:
+        """Mean log throughput of each session."""
+        sessions: defaultdict[str, list[float]] = defaultdict(list)
+        for run in self.ok_runs:
+            sessions[run.session_id].append(throughput_of(run))
+        return sorted(stats.log_mean(values) for values in sessions.values())
+
+    @property
+    def variant_number(self) -> int:
+        """Place of the variant on the command line, from 1."""
+        numbers = [run.variant_number for run in self.runs if run.variant_number]
+        return min(numbers, default=0)
 
     def count(self, status: Status) -> int:
         """How many runs ended with this status."""
         return sum(run.status == status for run in self.runs)
 
-    @property
+    @cached_property
     def findings(self) -> tuple[str, ...]:
         """The codes of all runs, and of settings that the runs should have in common."""
         codes = mixed([self], MIXED_IN_ROW)
         return tuple(sorted(codes.union(*(run.finding_codes for run in self.runs))))
 
-    @property
+    @cached_property
     def finding_runs(self) -> dict[str, int]:
         """How many of the runs that succeeded have each finding."""
-        return dict(Counter(code for run in self.runs if run.is_ok for code in run.finding_codes))
+        return dict(Counter(code for run in self.ok_runs for code in run.finding_codes))
 
     def known(self, column: str) -> set[object]:
         """The known values of a column in the runs that succeeded."""
-        return {getattr(run, column) for run in self.runs if run.is_ok} - {None, ""}
+        return {getattr(run, column) for run in self.ok_runs} - {None, ""}
 
     @property
     def is_judged(self) -> bool:
@@ -125,16 +242,18 @@ def mixed(pools: Sequence[Pool], columns: Mapping[str, str]) -> set[str]:
 
 def pool_runs(runs: Sequence[RunRecord]) -> list[Pool]:
     """The rows of a group, in the order of the table."""
-    pools: defaultdict[tuple[str, str, int, str], list[RunRecord]] = defaultdict(list)
+    pools: defaultdict[tuple[str, str, str, int, str], list[RunRecord]] = defaultdict(list)
     for run in runs:
-        pools[run.mode, run.effective_mode, run.num_devices, run.options].append(run)
+        key = (run.variant, run.mode, run.effective_mode, run.num_devices, run.options)
+        pools[key].append(run)
     return sorted((Pool(*key, members) for key, members in pools.items()), key=_pool_order)
 
 
-def _pool_order(pool: Pool) -> tuple[int, str, int, str, str]:
+def _pool_order(pool: Pool) -> tuple[object, ...]:
     places: dict[str, int] = {mode: place for place, mode in enumerate(MODES)}
     place = places.get(pool.mode, len(places))
-    return place, pool.mode, pool.num_devices, pool.options, pool.effective_mode
+    variant = (pool.variant_number, pool.variant)
+    return place, pool.mode, pool.num_devices, variant, pool.options, pool.effective_mode
 
 
 def throughput_of(run: RunRecord) -> float:

@@ -20,6 +20,14 @@ MIN_BUSY_SPAN_S = 0.3
 """A shorter run says nothing about CPU time: it is counted in steps of 10 ms, and starting a rank
 does not count as its own."""
 
+CHANGE_BATCHES = 8
+MIN_STEPS_FOR_CHANGE = 5 * CHANGE_BATCHES
+
+STALL_DEVIATIONS = 5
+NORMAL_MAD = 1.4826
+"""Standard deviation of normal noise in median absolute deviations."""
+MIN_STEPS_FOR_STALLS = 20
+
 MIN_STEPS_FOR_P95 = 20
 MIN_STEPS_FOR_P99 = 100
 """With fewer than 1 / (1 - q) steps the quantile would be the maximum by another name."""
@@ -81,10 +89,8 @@ def image_paths(ranks: Sequence[RankRecord], kind: str) -> list[str]:
     return sorted({item.path for rank in ranks for item in rank.remarks if item.kind == kind})
 
 
-def others_cpu_share(
-    before: CpuTime, after: CpuTime, ranks: Sequence[RankRecord], usable_cores: int
-) -> float | None:
-    """The share of the usable cores' time during a run, 0 to 1, that other processes took.
+def others_cpu_share(before: CpuTime, after: CpuTime, ranks: Sequence[RankRecord]) -> float | None:
+    """The share of time, 0 to 1, that other processes took of the cores this one may run on.
 
     None if the system does not say, or if the run was too short.
     """
@@ -92,8 +98,47 @@ def others_cpu_share(
     if before.busy_s is None or after.busy_s is None or elapsed_s < MIN_BUSY_SPAN_S:
         return None
     own_s = after.own_s - before.own_s + math.fsum(rank.cpu_s for rank in ranks)
-    share = (after.busy_s - before.busy_s - own_s) / (elapsed_s * usable_cores)
+    share = (after.busy_s - before.busy_s - own_s) / (elapsed_s * after.num_cores)
     return min(1.0, max(0.0, share))
+
+
+def step_time_change(times_s: Sequence[float]) -> float | None:
+    """Relative change of the step time over the window: 0.02 means that it ended 2 % slower.
+
+    By least squares through the means of 8 equal batches of steps, since single steps are
+    correlated. A remainder of steps at the start is left out. None for fewer than 40 steps.
+    """
+    if len(times_s) < MIN_STEPS_FOR_CHANGE:
+        return None
+    size = len(times_s) // CHANGE_BATCHES
+    first = len(times_s) - size * CHANGE_BATCHES
+    means = [
+        math.fsum(times_s[start : start + size]) / size
+        for start in range(first, len(times_s), size)
+    ]
+    centre = (CHANGE_BATCHES - 1) / 2
+    spread = sum((i - centre) ** 2 for i in range(CHANGE_BATCHES))
+    slope = math.fsum((i - centre) * batch for i, batch in enumerate(means)) / spread
+    average = math.fsum(means) / CHANGE_BATCHES
+    return slope * (CHANGE_BATCHES - 1) / average
+
+
+def stalled_share(times_s: Sequence[float]) -> float | None:
+    """The share of the window, 0 to 1, that stalled steps took beyond the median step.
+
+    A step stalls if its logarithm is above the median by more than 5 x 1.4826 median absolute
+    deviations of the logarithms, which is 5 standard deviations of normal noise. None for fewer
+    than 20 steps.
+    """
+    if len(times_s) < MIN_STEPS_FOR_STALLS:
+        return None
+    logs = [math.log(time_s) for time_s in times_s]
+    centre = quantile(logs, 0.5)
+    deviation = quantile([abs(value - centre) for value in logs], 0.5)
+    limit_s = math.exp(centre + STALL_DEVIATIONS * NORMAL_MAD * deviation)
+    typical_s = math.exp(centre)
+    lost_s = math.fsum(time_s - typical_s for time_s in times_s if time_s > limit_s)
+    return lost_s / math.fsum(times_s)
 
 
 def compile_s(ranks: Sequence[RankRecord]) -> float | None:
@@ -146,4 +191,5 @@ def summarize(
         compile_s=compile_s(ranks),
         recompiles=recompiles(ranks),
         others_cpu_share=others,
+        step_time_change=step_time_change(times),
     )

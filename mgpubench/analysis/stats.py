@@ -1,138 +1,145 @@
-"""Is the difference real? Ratios of throughputs on the log scale, with t intervals and verdicts.
+"""The numbers behind a verdict: intervals for ratios of throughputs, on the log scale.
 
-One run is one observation: the steps of a run are correlated and never the basis of an interval.
-Logarithms make a/b and b/a symmetric and the noise multiplicative. Student's t on log ratios,
-paired by round, held 94 to 95 % coverage under drift and correlated noise in simulation, where
-pooled steps gave 36 to 88 % and a percentile bootstrap of 5 runs 86 to 88 %.
+Logarithms make a/b and b/a symmetric and the noise multiplicative. One run is one observation: the
+steps of a run are correlated, and never the basis of an interval. docs/statistics.md says how often
+the intervals hold the truth.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Literal
 
-CONFIDENCE = 0.95
-MIN_RUNS = 5
-"""Pairs, or runs a side, below which no interval is given (t factor 2.78 at 5, 4.30 at 3)."""
+ERROR_RATE = 0.05
+"""The share of families of verdicts that may contain a wrong one."""
+
+MIN_ROUNDS = 5
+"""Paired rounds below which one session gives no interval (t factor 2.78 at 5, 4.30 at 3)."""
+
+MIN_SESSIONS = 3
+"""Sessions from which on their means give an interval."""
 
 MAX_ROUNDS = 10_000
-"""Beyond this many rounds the honest answer is that no number of rounds will do."""
+"""If more rounds than this are needed, the honest answer is that no number of rounds will do."""
+
+SPREAD_LIMIT = 0.8
+"""A hint assumes the upper limit of the spread at this confidence, so that most who follow it get a
+verdict."""
+
+POWER = 0.8
+"""The noise floor is the difference that is found with this probability."""
+
+DISAGREEMENT = 0.01
+"""Sessions disagree if Welch's one-way test would give such means by chance this rarely."""
 
 Verdict = Literal["faster", "slower", "equivalent", "undecided"]
 Interval = tuple[float, float]
-HalfWidth = Callable[[int], float]
-"""Half the width of the interval, on the log scale, that a number of rounds would give."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LogEstimate:
-    """A mean on the log scale with its standard error and degrees of freedom."""
-
-    mean: float
-    standard_error: float | None
-    degrees_of_freedom: float | None
-    has_interval: bool
-
-    @property
-    def value(self) -> float:
-        """The estimate on the natural scale."""
-        return math.exp(self.mean)
-
-    @property
-    def interval(self) -> Interval | None:
-        """The 95 % interval on the natural scale; None with fewer than MIN_RUNS observations."""
-        if not self.has_interval or self.standard_error is None:
-            return None
-        half = _half_width(self.standard_error, self.degrees_of_freedom)
-        return math.exp(self.mean - half), math.exp(self.mean + half)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
-    """How much faster one configuration is than another, and what may be said of it."""
-
-    ratio: float
-    interval: Interval | None
-    pairs: int
-    """Rounds in common if paired, else the runs of the side that has fewer."""
-    paired: bool
-    verdict: Verdict
-    rounds_needed: int | None
-    """Rounds that would settle an undecided verdict, if the spread stays as it is."""
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """exp of the mean logarithm; all values must be positive."""
+    """exp of the mean logarithm. All values must be positive; their order changes no digit."""
     # Relative to one of them, so that the mean of equal values is exactly that value.
-    first = values[0]
-    logs = [math.log(value / first) for value in values]
-    return first * math.exp(math.fsum(logs) / len(logs))
+    first = min(values)
+    return first * math.exp(mean([math.log(value / first) for value in values]))
 
 
-def estimate(logs: Sequence[float]) -> LogEstimate:
-    """Mean of one sample of logarithms, with Student's t interval."""
-    n = len(logs)
-    if n < 2:
-        return LogEstimate(
-            mean=math.fsum(logs) / n,
-            standard_error=None,
-            degrees_of_freedom=None,
-            has_interval=False,
-        )
-    return LogEstimate(
-        mean=math.fsum(logs) / n,
-        standard_error=math.sqrt(_variance(logs) / n),
-        degrees_of_freedom=n - 1,
-        has_interval=n >= MIN_RUNS,
-    )
+def mean(values: Sequence[float]) -> float:
+    """The mean, with a sum that does not depend on the order."""
+    return math.fsum(values) / len(values)
 
 
-def compare_paired(pairs: Sequence[tuple[float, float]], margin: float) -> Comparison:
-    """Compare throughputs (changed, baseline) that were measured in the same rounds.
+def log_mean(values: Sequence[float]) -> float:
+    """The mean of the logarithms."""
+    return mean([math.log(value) for value in values])
 
-    `margin` is the relative difference that counts, e.g. 0.02.
+
+def variance(values: Sequence[float]) -> float:
+    """Sample variance (n - 1 in the denominator); needs two values."""
+    centre = mean(values)
+    return math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1)
+
+
+def t_half_width(spread: float, n: int, error_rate: float) -> float:
+    """Half the width of Student's t interval for the mean of n values, at n - 1 degrees of freedom.
+
+    `spread` is their standard deviation.
     """
-    logs = [math.log(changed / baseline) for changed, baseline in pairs]
-    difference = estimate(logs)
-    spread = _variance(logs) if len(logs) > 1 else 0.0
-
-    def half_width(rounds: int) -> float:
-        return _half_width(math.sqrt(spread / rounds), rounds - 1)
-
-    return _conclude(difference, half_width, margin, pairs=len(pairs), paired=True)
+    if spread == 0:
+        return 0.0
+    return student_t_quantile(1 - error_rate / 2, n - 1) * spread / math.sqrt(n)
 
 
-def compare_unpaired(
-    changed: Sequence[float], baseline: Sequence[float], margin: float
-) -> Comparison:
-    """Compare throughputs that share no rounds: Welch's t on the logarithms.
+def sequence_half_width(spread: float, n: int, error_rate: float) -> float:
+    """Half the width at n values of a confidence sequence, which holds at all n at the same time.
 
-    Degrees of freedom by Welch and Satterthwaite. Drift between the two sessions is not covered.
+    So it may be looked at after every round, and rounds may be added until it decides. It is the
+    mixture of t likelihood ratios over a normal prior for the effect, in units of the spread, with
+    variance 1 (Lai, Annals of Statistics 1976; Wang and Ramdas, arXiv 2310.03722). Infinite until n
+    is large enough.
     """
-    sides = [[math.log(value) for value in side] for side in (changed, baseline)]
-    fewest = min(map(len, sides))
-    variances = [_variance(side) if len(side) > 1 else 0.0 for side in sides]
-    error, freedom = _welch(variances, [len(side) for side in sides])
-    difference = LogEstimate(
-        mean=math.fsum(sides[0]) / len(sides[0]) - math.fsum(sides[1]) / len(sides[1]),
-        standard_error=error if fewest > 1 else None,
-        degrees_of_freedom=freedom if fewest > 1 else None,
-        has_interval=fewest >= MIN_RUNS,
+    odds = (math.sqrt(1 + n) / error_rate) ** (2 / n)
+    if n < MIN_ROUNDS or odds >= 1 + n:
+        return math.inf
+    if spread == 0:
+        return 0.0
+    return spread / math.sqrt(n) * math.sqrt((n - 1) * (odds - 1) / (1 - odds / (1 + n)))
+
+
+def welch_half_width(first: Sequence[float], second: Sequence[float], error_rate: float) -> float:
+    """Half the width of Welch's t interval for the difference of two means.
+
+    Degrees of freedom by Welch and Satterthwaite. Both sides need two values.
+    """
+    parts = [variance(side) / len(side) for side in (first, second)]
+    total = math.fsum(parts)
+    if total == 0:
+        return 0.0
+    freedom = total**2 / math.fsum(
+        part**2 / (len(side) - 1) for part, side in zip(parts, (first, second), strict=True)
     )
+    return student_t_quantile(1 - error_rate / 2, freedom) * math.sqrt(total)
 
-    def half_width(rounds: int) -> float:
-        return _half_width(*_welch(variances, [rounds, rounds]))
 
-    return _conclude(difference, half_width, margin, pairs=fewest, paired=False)
+def means_differ_by_chance(samples: Sequence[Sequence[float]]) -> float | None:
+    """The p-value of Welch's one-way test for equal means (Welch, Biometrika 1951).
+
+    None if a sample has fewer than two values or no spread.
+    """
+    if len(samples) < 2 or any(len(sample) < 2 or variance(sample) == 0 for sample in samples):
+        return None
+    from scipy.special import fdtrc
+
+    k = len(samples)
+    weights = [len(sample) / variance(sample) for sample in samples]
+    total = math.fsum(weights)
+    means = [mean(sample) for sample in samples]
+    centre = math.fsum(w * m for w, m in zip(weights, means, strict=True)) / total
+    between = math.fsum(w * (m - centre) ** 2 for w, m in zip(weights, means, strict=True))
+    unequal = math.fsum(
+        (1 - w / total) ** 2 / (len(sample) - 1) for w, sample in zip(weights, samples, strict=True)
+    )
+    statistic = between / (k - 1) / (1 + 2 * (k - 2) / (k**2 - 1) * unequal)
+    return float(fdtrc(k - 1, (k**2 - 1) / (3 * unequal), statistic))
+
+
+def to_ratio(log_ratio: float) -> float:
+    """A ratio from its logarithm."""
+    return math.exp(log_ratio)
+
+
+def to_interval(centre: float, half_width: float) -> Interval | None:
+    """The interval of a ratio from a mean and a half-width of logarithms; None if infinite."""
+    if math.isinf(half_width):
+        return None
+    return math.exp(centre - half_width), math.exp(centre + half_width)
 
 
 def judge(interval: Interval | None, margin: float) -> Verdict:
     """The verdict on a ratio, from its interval and the relative difference that counts.
 
-    `equivalent` inside 1/(1+margin)..1+margin, also where the interval excludes 1: the difference
-    is then real and too small to count.
+    `equivalent` inside 1/(1+margin)..1+margin, even if the interval excludes 1: the difference is
+    then real, and too small to count.
     """
     if interval is None:
         return "undecided"
@@ -146,78 +153,47 @@ def judge(interval: Interval | None, margin: float) -> Verdict:
     return "undecided"
 
 
-def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
-    """The quantile of Student's t distribution."""
-    # Inside a function: scipy.special costs 0.1 s, which --help need not pay.
-    from scipy.special import stdtrit
+def rounds_to_decide(logs: Sequence[float], margin: float, error_rate: float) -> int | None:
+    """Rounds after which a session that goes on until it is decided would most likely end.
 
-    return float(stdtrit(degrees_of_freedom, probability))
-
-
-def _conclude(
-    difference: LogEstimate,
-    half_width: HalfWidth,
-    margin: float,
-    *,
-    pairs: int,
-    paired: bool,
-) -> Comparison:
-    interval = difference.interval
-    verdict = judge(interval, margin)
-    needed = None
-    if verdict == "undecided":
-        needed = (
-            MIN_RUNS
-            if interval is None
-            else _rounds_needed(abs(difference.mean), half_width, margin, at_least=pairs + 1)
-        )
-    return Comparison(
-        ratio=difference.value,
-        interval=interval,
-        pairs=pairs,
-        paired=paired,
-        verdict=verdict,
-        rounds_needed=needed,
-    )
-
-
-def _rounds_needed(
-    distance: float, half_width: HalfWidth, margin: float, *, at_least: int
-) -> int | None:
-    """The fewest rounds that would settle it, were estimate and spread to stay as they are.
-
-    `distance` is the estimate's distance from 1 on the log scale.
+    Cautious in both respects: the spread is the upper 80 % limit of what was seen, and the mean
+    lies half a standard error nearer to the hardest case, which is halfway between 1 and the
+    margin. None if it is more than MAX_ROUNDS. `logs` are two or more log ratios.
     """
-    target = max(distance, math.log1p(margin) - distance)
-    low, high = at_least, MAX_ROUNDS
-    if half_width(high) >= target:
+    from scipy.special import chdtri
+
+    freedom = len(logs) - 1
+    spread = math.sqrt(variance(logs))
+    cautious = spread * math.sqrt(freedom / float(chdtri(freedom, SPREAD_LIMIT)))
+    hardest = math.log1p(margin) / 2
+    distance = abs(mean(logs)) - hardest
+    nearer = max(0.0, abs(distance) - spread / math.sqrt(len(logs)) / 2)
+    target = hardest + nearer
+    low, high = len(logs) + 1, MAX_ROUNDS
+    if sequence_half_width(cautious, high, error_rate) >= target:
         return None
     while low < high:
         middle = (low + high) // 2
-        if half_width(middle) < target:
+        if sequence_half_width(cautious, middle, error_rate) < target:
             high = middle
         else:
             low = middle + 1
     return low
 
 
-def _half_width(standard_error: float, degrees_of_freedom: float | None) -> float:
-    if standard_error == 0 or degrees_of_freedom is None:
-        return 0.0
-    return student_t_quantile((1 + CONFIDENCE) / 2, degrees_of_freedom) * standard_error
+def noise_floor(logs: Sequence[float]) -> float:
+    """The relative difference that as many rounds with this spread find in 80 of 100 cases.
+
+    (t.975 + t.80) s / sqrt(n), as a share of one.
+    """
+    freedom = len(logs) - 1
+    factor = student_t_quantile(1 - ERROR_RATE / 2, freedom) + student_t_quantile(POWER, freedom)
+    return math.expm1(factor * math.sqrt(variance(logs) / len(logs)))
 
 
-def _variance(values: Sequence[float]) -> float:
-    """Sample variance (n - 1 in the denominator); needs two values."""
-    mean = math.fsum(values) / len(values)
-    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
+    """The quantile of Student's t distribution."""
+    # Inside a function: scipy.special takes 0.1 s to load, which --help need not pay.
+    from scipy.special import stdtrit
 
-
-def _welch(variances: Sequence[float], sizes: Sequence[int]) -> tuple[float, float | None]:
-    """Standard error of the difference of two means, and Satterthwaite's degrees of freedom."""
-    parts = [variance / size for variance, size in zip(variances, sizes, strict=True)]
-    total = sum(parts)
-    denominator = sum(
-        part**2 / (size - 1) for part, size in zip(parts, sizes, strict=True) if size > 1
-    )
-    return math.sqrt(total), (total**2 / denominator if denominator > 0 else None)
+    return float(stdtrit(degrees_of_freedom, probability))

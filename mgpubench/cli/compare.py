@@ -2,33 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from mgpubench.config.types import DEFAULT_MARGIN, DEFAULT_OUT, MODES
+from mgpubench.config.types import DEFAULT_MARGIN, DEFAULT_OUT
+from mgpubench.errors import BenchError, RequestRefused
 
 if TYPE_CHECKING:
-    from mgpubench.analysis.compare import Row
-    from mgpubench.config.types import Mode
-    from mgpubench.results.schema import RunRecord
+    from mgpubench.analysis.compare import Baseline, Row
+    from mgpubench.analysis.gate import Gate
+    from mgpubench.analysis.stats import Interval
+    from mgpubench.report.commands import Folders
+    from mgpubench.results.merge import Reading
+
+UNDECIDED_EXIT_CODE = 3
+"""Of a gate that could not be decided, with --strict."""
+
+SIDES = ("--before", "--after")
 
 
-def check_margin(context: click.Context, parameter: click.Parameter, percent: float) -> float:
-    """Refuse a margin that is not a percentage. NaN fails this comparison too."""
-    if not 0 < percent < 100:
-        raise click.BadParameter(f"{percent:g} is not above 0 and below 100.", context, parameter)
-    return percent
+class SidesCommand(click.Command):
+    """A command whose --before and --after take all paths that follow: `--before A B`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Repeat the option before each of its paths, as Click wants it."""
+        repeated: list[str] = []
+        side = ""
+        for argument in args:
+            if argument.startswith("-"):
+                side = argument if argument in SIDES else ""
+                if not side:
+                    repeated.append(argument)
+            else:
+                repeated += [side, argument] if side else [argument]
+        return super().parse_args(ctx, repeated)
 
 
-@click.command(short_help="Is one mode faster than another?")
-@click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
+def parse_margin(context: click.Context, parameter: click.Parameter, text: str) -> float:
+    """A percentage as a share; `2` and `2%` are 0.02."""
+    share = parse_percent(context, parameter, text)
+    assert share is not None  # it has a default
+    return share
+
+
+def parse_percent(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> float | None:
+    """A percentage above 0 and below 100 as a share of one."""
+    if text is None:
+        return None
+    try:
+        percent = float(text.strip().removesuffix("%"))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a percentage.", context, parameter) from None
+    if not 0 < percent < 100:  # NaN fails this too
+        raise click.BadParameter(f"{text} is not above 0 and below 100.", context, parameter)
+    return percent / 100
+
+
+def parse_baseline_option(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> Baseline | None:
+    """A baseline by its name."""
+    from mgpubench.analysis.compare import parse_baseline
+
+    if text is not None and not text:
+        raise click.BadParameter("it is empty.", context, parameter)
+    return None if text is None else parse_baseline(text)
+
+
+path = click.Path(path_type=Path)
+
+
+@click.command(cls=SidesCommand, short_help="Is one mode faster than another?")
+@click.argument("paths", nargs=-1, metavar="[PATH]...", type=path)
 @click.option(
     "--baseline",
-    type=click.Choice(MODES),
-    help="Mode to divide by.  [default: single if there is one, else dp]",
+    callback=parse_baseline_option,
+    metavar="MODE|MODE/OPTIONS|VARIANT",
+    help="What to divide by.  [default: the first variant, else single, else dp]",
+)
+@click.option("--before", multiple=True, type=path, metavar="PATH...", help="Older sessions.")
+@click.option(
+    "--after",
+    multiple=True,
+    type=path,
+    metavar="PATH...",
+    help="Newer sessions, to be compared with those of --before.",
 )
 @click.option(
     "--format",
@@ -40,76 +104,183 @@ def check_margin(context: click.Context, parameter: click.Parameter, percent: fl
 )
 @click.option(
     "--margin",
-    "margin_percent",
-    type=float,
-    default=DEFAULT_MARGIN * 100,
+    default=f"{DEFAULT_MARGIN * 100:g}",
     show_default=True,
-    callback=check_margin,
-    help="Difference in percent that counts. Within it modes are equivalent.",
+    callback=parse_margin,
+    metavar="PERCENT",
+    help="Difference that counts. Within it modes are equivalent.",
 )
+@click.option(
+    "--fail-if-slower",
+    "allowed",
+    callback=parse_percent,
+    metavar="PERCENT",
+    help="Exit with 1 if anything is surely slower than the baseline, or than before, by more.",
+)
+@click.option(
+    "--strict", is_flag=True, help="With --fail-if-slower: exit with 3 if that is undecided."
+)
+@click.pass_context
 def compare(
+    context: click.Context,
+    /,
     paths: tuple[Path, ...],
-    baseline: Mode | None,
-    output_format: str,
-    margin_percent: float,
+    baseline: Baseline | None,
+    before: tuple[Path, ...],
+    after: tuple[Path, ...],
+    **options: Any,
 ) -> None:
     """Compare the throughput of single, dp and ddp on equal work.
 
     PATH is a session folder, a folder of sessions or a runs.csv. Without a PATH it is the newest
-    session under results.
+    session under results, with the newest sessions of the same work for modes that it lacks.
     """
+    if options["strict"] and options["allowed"] is None:
+        raise RequestRefused("--strict has no meaning without --fail-if-slower")
+    if before or after:
+        refuse_beside_sides(paths, baseline, before, after)
+        intervals = compare_before_after(before, after, options)
+    else:
+        intervals = compare_rows(paths, baseline, options)
+    if options["allowed"] is not None:
+        context.exit(pass_gate(intervals, options["allowed"], strict=options["strict"]))
+
+
+def refuse_beside_sides(
+    paths: Sequence[Path],
+    baseline: Baseline | None,
+    before: Sequence[Path],
+    after: Sequence[Path],
+) -> None:
+    """Refuse what does not go together with --before and --after."""
+    if not before or not after:
+        raise RequestRefused("--before and --after need each other")
+    if paths:
+        raise RequestRefused(f"{paths[0]} is neither after --before nor after --after")
+    if baseline is not None:
+        raise RequestRefused(
+            "--baseline does not go with --before and --after",
+            "The rows before are the baseline of the rows after.",
+        )
+
+
+def compare_rows(
+    paths: Sequence[Path], baseline: Baseline | None, options: dict[str, Any]
+) -> list[tuple[str, Interval | None]]:
+    """Print the comparison of the rows of each group; return the intervals of their ratios."""
     from mgpubench.analysis.compare import compare as compare_runs
+    from mgpubench.report.columns import row_place
 
-    rows = compare_runs(_read(paths), baseline, margin_percent / 100)
-    _print(rows, output_format)
+    reading = read(paths)
+    rows = compare_runs(reading.records, baseline, options["margin"])
+    print_rows(rows, options["output_format"], reading.folders)
+    return [
+        (f"{row_place(row)} against {versus.baseline}", versus.interval)
+        for row in rows
+        if (versus := row.versus_baseline) and versus.comparison and versus.is_judged
+    ]
 
 
-def _read(paths: Sequence[Path]) -> list[RunRecord]:
+def compare_before_after(
+    before: Sequence[Path], after: Sequence[Path], options: dict[str, Any]
+) -> list[tuple[str, Interval | None]]:
+    """Print the comparison of two sides; return the intervals of their ratios."""
+    from rich.console import Console
+
+    from mgpubench.analysis.before_after import compare_sides
+    from mgpubench.report.changes import changes_to_json, describe_changes
+    from mgpubench.report.tables import print_section, section_markdown
+
+    result = compare_sides(read_named(before).records, read_named(after).records, options["margin"])
+    if options["output_format"] == "csv":
+        raise RequestRefused(
+            "--format csv does not go with --before and --after", "Use --format json."
+        )
+    if options["output_format"] == "json":
+        click.echo(changes_to_json(result))
+    elif options["output_format"] == "markdown":
+        click.echo(section_markdown(describe_changes(result)))
+    else:
+        print_section(describe_changes(result), Console())
+    return [
+        (f"{row.mode} on {row.num_devices} after against before", row.throughput.interval)
+        for row in result.rows
+    ]
+
+
+def pass_gate(intervals: list[tuple[str, Interval | None]], allowed: float, *, strict: bool) -> int:
+    """Say on stderr whether the gate is passed, and return the exit code."""
+    from mgpubench.analysis.gate import check_gate
+    from mgpubench.report.changes import describe_gate
+
+    gate: Gate = check_gate(intervals, allowed)
+    sys.stdout.flush()
+    for sentence in describe_gate(gate):
+        click.echo(sentence, err=True)
+    if gate.result == "tripped":
+        return BenchError.exit_code
+    return UNDECIDED_EXIT_CODE if strict and gate.result == "undecided" else 0
+
+
+def read(paths: Sequence[Path]) -> Reading:
+    """The runs of some sessions, or of those that answer best if none is named."""
+    from mgpubench.analysis.selection import select_sessions
+
+    if paths:
+        return read_named(paths)
+    selection = select_sessions(Path(DEFAULT_OUT))
+    (newest, _), *others = selection.modes.items()
+    added = "".join(f", with {', '.join(sorted(modes))} of {path}" for path, modes in others)
+    click.echo(
+        f"comparing {newest}, the newest session{added}; {_left_out(selection.left_out)}", err=True
+    )
+    return checked(selection.read(), [newest])
+
+
+def read_named(paths: Sequence[Path]) -> Reading:
+    """The runs of the named sessions."""
+    from mgpubench.results.read import read_sessions
+
+    return checked(read_sessions(paths), paths)
+
+
+def checked(reading: Reading, paths: Sequence[Path]) -> Reading:
+    """Print the warnings about files, and refuse results without a run that succeeded."""
     from mgpubench.errors import NoUsableResults
     from mgpubench.format import format_count
-    from mgpubench.results.read import newest_session, read_sessions
 
-    if not paths:
-        folder, left_out = newest_session(Path(DEFAULT_OUT))
-        paths = [folder]
-        click.echo(f"comparing {folder}, the newest session; {_others(left_out)}", err=True)
-    reading = read_sessions(paths)
     for warning in reading.warnings:
         click.echo(f"warning: {warning}", err=True)
-    sessions = {record.session_id for record in reading.records if record.session_id}
-    if len(sessions) > 1:
-        click.echo(f"{len(sessions)} sessions: their runs of equal work are pooled", err=True)
     if not any(record.is_ok for record in reading.records):
         runs = format_count(len(reading.records), "run")
         raise NoUsableResults(
             f"no results in {', '.join(map(str, paths))}: {runs}, and none succeeded",
             "See the column `error` in runs.csv for the reason.",
         )
-    return reading.records
+    return reading
 
 
-def _others(count: int) -> str:
+def _left_out(count: int) -> str:
     if not count:
         return "there is no other"
     return f"{count} more left out (all of them: mgpubench compare {DEFAULT_OUT})"
 
 
-def _print(rows: Sequence[Row], output_format: str) -> None:
+def print_rows(rows: Sequence[Row], output_format: str, folders: Folders) -> None:
+    """Print the rows in a format."""
     if output_format == "table":
         from rich.console import Console
 
         from mgpubench.report.tables import print_comparison
 
-        print_comparison(rows, Console())
-    elif output_format == "markdown":
-        from mgpubench.report.tables import comparison_markdown
+        print_comparison(rows, Console(), folders)
+        return
+    from mgpubench.report.export import to_csv, to_json
+    from mgpubench.report.tables import comparison_markdown
 
-        click.echo(comparison_markdown(rows), nl=False)
-    elif output_format == "csv":
-        from mgpubench.report.export import to_csv
-
-        click.echo(to_csv(rows), nl=False)
-    else:
-        from mgpubench.report.export import to_json
-
-        click.echo(to_json(rows))
+    formats: dict[str, Callable[[], str]] = {
+        "markdown": lambda: comparison_markdown(rows, folders),
+        "csv": lambda: to_csv(rows),
+        "json": lambda: f"{to_json(rows)}\n",
+    }
+    click.echo(formats[output_format](), nl=False)

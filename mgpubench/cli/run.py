@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,133 +13,121 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from mgpubench.cli.options import is_verbose, parse_counts, parse_modes, verbose_option
-from mgpubench.config.request import SMOKE, STANDARD, Request
+from mgpubench.cli.options import is_verbose, verbose_option
+from mgpubench.cli.variants import AA, VariantOptions, parse_variants
+from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options
+from mgpubench.config.preset import STANDARD
+from mgpubench.config.request import Request
 from mgpubench.config.run_config import DdpOptions
-from mgpubench.config.types import (
-    DEFAULT_OUT,
-    DEFAULT_TIMEOUT_S,
-    DEVICE_CHOICES,
-    PRECISIONS,
-    SYNTHETIC,
-)
+from mgpubench.config.types import DEFAULT_MAX_ROUNDS, DEFAULT_OUT, DEFAULT_TIMEOUT_S
 from mgpubench.errors import BenchError, RequestRefused
 from mgpubench.format import plain, shell_path
 from mgpubench.launch.environment import refuse_foreign_launcher
 from mgpubench.machine.host import check_current_folder
 
 if TYPE_CHECKING:
-    from mgpubench.session.run import Call, Outcome
+    from mgpubench.session.run import Call, Outcome, Resume
 
     Make = Callable[[Call], Outcome]
 
 DDP_OPTIONS = tuple(option.name for option in fields(DdpOptions))
 
-BESIDE_RESUME = {"resume", "timeout_s", "fail_fast", "dry_run", "verbose"}
+WITH_RESUME = {
+    *("resume", "resume_only_missing", "rounds", "until", "max_rounds", "timeout_s"),
+    *("fail_fast", "dry_run", "verbose"),
+}
+"""Parameters that may stand beside --resume."""
 
-MODE_HELP = "Comma list of single,dp,ddp, or all.  [default: all]"
-GPUS_HELP = "Comma list of numbers of GPUs (counts, not indices).  [default: all visible]"
-DEVICE_HELP = "Where to run. auto is CUDA if usable, else the CPU.  [default: auto]"
-MODEL_HELP = (
-    "tiny-cnn, mlp, the name of a torchvision image classification model, or your own as "
-    f"package.module:function, called without arguments.  [default: {STANDARD.model}]"
+ROUNDS: tuple[Decorator, ...] = (
+    click.option(
+        "--rounds",
+        type=int,
+        help=f"Runs of every configuration.  [default: {STANDARD.rounds}]",
+    ),
+    click.option(
+        "--until",
+        default="",
+        metavar="decided|WIDTH",
+        help="Add rounds until every comparison is decided, or known to a half-width such as 2%.",
+    ),
+    click.option(
+        "--max-rounds",
+        type=int,
+        help=f"With --until: at most this many rounds.  [default: {DEFAULT_MAX_ROUNDS}]",
+    ),
+    click.option(
+        "--variant",
+        "variants",
+        multiple=True,
+        metavar='"NAME: OPTIONS"',
+        help="Compare several settings: options of this command that change the work, and --env "
+        "NAME=VALUE. Give two or more.",
+    ),
+    click.option(
+        "--aa",
+        is_flag=True,
+        help="Run everything twice, as two equal variants: shows what differs by chance.",
+    ),
+    click.option(
+        "--cool-down",
+        "cool_down_s",
+        type=float,
+        default=0.0,
+        show_default=True,
+        help="Pause between two runs, in seconds.",
+    ),
+    click.option(
+        "--seed",
+        type=int,
+        help="Seed of weights and data and, if given, of the order of the runs.  [default: 0]",
+    ),
+    click.option(
+        "--timeout",
+        "timeout_s",
+        type=float,
+        default=DEFAULT_TIMEOUT_S,
+        show_default=True,
+        help="Time limit for one run, in seconds.",
+    ),
+    click.option(
+        "--out", default=DEFAULT_OUT, show_default=True, help="Folder for the session folders."
+    ),
 )
-BATCH_HELP = f"Samples per GPU and step: weak scaling.  [default: {STANDARD.batch_per_gpu}]"
-GLOBAL_BATCH_HELP = "Samples of all GPUs together per step: strong scaling."
-DATA_HELP = (
-    "synthetic (made on the device), synthetic-host (in pinned host memory, copied in each "
-    "step), or a folder of images with one folder per class."
+
+SESSION: tuple[Decorator, ...] = (
+    click.option("--fail-fast", is_flag=True, help="End the session at the first run that fails."),
+    click.option(
+        "--resume",
+        metavar="SESSION",
+        type=click.Path(path_type=Path),
+        help="Make the incomplete rounds of a session, with its own options. --rounds and --until "
+        "add rounds, and --timeout may be different.",
+    ),
+    click.option(
+        "--resume-only-missing",
+        is_flag=True,
+        help="With --resume: make only the missing and failed runs. They are not paired.",
+    ),
+    click.option(
+        "--dry-run",
+        is_flag=True,
+        help="Print a plan and stop, without touching a device. Each session draws its own order.",
+    ),
 )
-PRECISION_HELP = (
-    "Number format. fp32 is without TF32.  [default: tf32 on GPUs of compute capability 8.0 and "
-    "up, else fp32]"
-)
-WORKERS_HELP = "Loader workers per device.  [default: up to 4, if there are enough cores]"
-SEED_HELP = "Seed of weights and data and, if given, of the order of the runs.  [default: 0]"
-SMOKE_HELP = (
-    "Quick check for CI and laptops: CPU unless --device says otherwise, 2 devices, "
-    f"{SMOKE.model}, {SMOKE.batch_per_gpu} per device, image {SMOKE.image_size}, "
-    f"{SMOKE.warmup_steps} + {SMOKE.steps} steps, {SMOKE.rounds} round. "
-    "Other options override it."
-)
-SKIP_BAD_HELP = "Replace images that cannot be read by other images, and count them."
-COMPILE_HELP = "Compile the model with torch.compile before the warm-up (not for dp)."
-CHANNELS_LAST_HELP = (
-    "Keep images and weights in the memory format N, H, W, C. DataParallel may lose it in its "
-    "replicas."
-)
-CUDNN_BENCHMARK_HELP = (
-    "Let cuDNN choose its algorithms by trial during the warm-up, in every process."
-)
-BACKEND_HELP = "DDP: backend of the process group.  [default: nccl on GPUs, gloo elsewhere]"
-BUCKET_CAP_HELP = "DDP: size of all buckets in MiB.  [default: torch's, 25 and 1 for the first]"
-OVERSUBSCRIBE_HELP = "Allow several replicas on one GPU. It tests the code and measures nothing."
 
 
 @click.command()
-@click.option("--mode", "-m", "modes", callback=parse_modes, metavar="LIST", help=MODE_HELP)
-@click.option("--gpus", "-g", callback=parse_counts, metavar="LIST", help=GPUS_HELP)
-@click.option("--device", type=click.Choice(DEVICE_CHOICES), help=DEVICE_HELP)
-@click.option("--model", help=MODEL_HELP)
-@click.option("--batch-per-gpu", "-b", type=int, help=BATCH_HELP)
-@click.option("--global-batch", type=int, help=GLOBAL_BATCH_HELP)
-@click.option("--data", default=SYNTHETIC, show_default=True, help=DATA_HELP)
-@click.option("--skip-bad-images", is_flag=True, help=SKIP_BAD_HELP)
-@click.option("--image-size", type=int, help="Height and width.  [default: the model's own]")
-@click.option("--precision", type=click.Choice(PRECISIONS), help=PRECISION_HELP)
-@click.option("--workers-per-gpu", type=int, help=WORKERS_HELP)
-@click.option(
-    "--warmup-steps",
-    type=int,
-    help=f"Steps before the measured ones, in no figure.  [default: {STANDARD.warmup_steps}]",
-)
-@click.option("--steps", type=int, help=f"Measured steps per run.  [default: {STANDARD.steps}]")
-@click.option(
-    "--rounds", type=int, help=f"Runs of every configuration.  [default: {STANDARD.rounds}]"
-)
-@click.option("--seed", type=int, help=SEED_HELP)
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=float,
-    default=DEFAULT_TIMEOUT_S,
-    show_default=True,
-    help="Time limit for one run, in seconds.",
-)
-@click.option(
-    "--out", default=DEFAULT_OUT, show_default=True, help="Folder for the session folders."
-)
-@click.option("--smoke", is_flag=True, help=SMOKE_HELP)
-@click.option("--oversubscribe", is_flag=True, help=OVERSUBSCRIBE_HELP)
-@click.option("--compile", "compiled", is_flag=True, help=COMPILE_HELP)
-@click.option("--channels-last", is_flag=True, help=CHANNELS_LAST_HELP)
-@click.option("--cudnn-benchmark", is_flag=True, help=CUDNN_BENCHMARK_HELP)
-@click.option("--backend", type=click.Choice(["nccl", "gloo"]), help=BACKEND_HELP)
-@click.option("--bucket-cap-mb", type=float, help=BUCKET_CAP_HELP)
-@click.option("--gradient-as-bucket-view", is_flag=True, help="DDP: keep gradients in the buckets.")
-@click.option("--static-graph", is_flag=True, help="DDP: promise the same graph in every step.")
-@click.option(
-    "--find-unused-parameters",
-    is_flag=True,
-    help="DDP: search for unused parameters, which takes time.",
-)
-@click.option("--fail-fast", is_flag=True, help="End the session at the first run that fails.")
-@click.option(
-    "--resume",
-    metavar="SESSION",
-    type=click.Path(path_type=Path),
-    help="Make the missing and failed runs of a session, with its own options. Only --timeout may "
-    "be different.",
-)
-@click.option(
-    "--dry-run",
-    is_flag=True,
-    help="Print a plan and stop, without touching a device. Each session draws its own order.",
-)
+@options(DEVICES, WORK, ROUNDS, PRESETS, SESSION)
 @verbose_option
 @click.pass_context
 def run(
-    ctx: click.Context, /, dry_run: bool, fail_fast: bool, resume: Path | None, **given: Any
+    ctx: click.Context,
+    /,
+    dry_run: bool,
+    fail_fast: bool,
+    resume: Path | None,
+    resume_only_missing: bool,
+    **given: Any,
 ) -> None:
     """Train the same work in each mode, and write the figures to a new session folder.
 
@@ -149,42 +137,80 @@ def run(
     mgpubench run --data photos/train -b 128     real images
     mgpubench run --smoke                        does it work? (CPU, seconds)
     """
-    request = make_request(given)
+    request = make_request(ctx, given)
     refuse_foreign_launcher(os.environ)
     check_current_folder()
     if resume is not None:
         refuse_beside_resume(ctx)
-    if not dry_run:
-        timeout_s = request.timeout_s if is_given(ctx, "timeout_s") else None
-        make = session_to_make(request, resume, timeout_s)
-        ctx.exit(perform(make, fail_fast=fail_fast, verbose=is_verbose(ctx)))
-    if resume is not None:
-        show_missing(resume)
+    elif resume_only_missing:
+        raise RequestRefused("--resume-only-missing needs --resume SESSION")
+    show, make = session_to_make(ctx, request, resume)
+    if dry_run:
+        show()
     else:
-        show_plan(request)
+        ctx.exit(perform(make, fail_fast=fail_fast, verbose=is_verbose(ctx)))
 
 
-def make_request(given: Mapping[str, Any]) -> Request:
+def make_request(ctx: click.Context, given: Mapping[str, Any]) -> Request:
     """The request for the values of all options."""
-    ddp = DdpOptions(**{name: given[name] for name in DDP_OPTIONS})
-    others = {name: value for name, value in given.items() if name not in DDP_OPTIONS}
+    values = {name: value for name, value in given.items() if name not in ("variants", "aa")}
+    base = request_of(values)
+    if given["aa"] and given["variants"]:
+        raise RequestRefused("--aa and --variant exclude each other")
+    beside = {
+        parameter.name or "": parameter.opts[0]
+        for parameter in ctx.command.params
+        if is_given(ctx, parameter.name or "")
+    }
+    variants = parse_variants(given["variants"], beside)
+    if given["aa"]:
+        variants = [VariantOptions(name, {}, ()) for name in AA]
+    requests = tuple(
+        request_of(
+            {
+                **values,
+                **variant.values,
+                "variant": variant.name,
+                "variant_number": number,
+                "env": variant.env,
+            }
+        )
+        for number, variant in enumerate(variants, start=1)
+    )
+    return replace(base, variants=requests)
+
+
+def request_of(values: Mapping[str, Any]) -> Request:
+    """A request from the values of its options, with those of DDP in their own object."""
+    ddp = DdpOptions(**{name: values[name] for name in DDP_OPTIONS})
+    others = {name: value for name, value in values.items() if name not in DDP_OPTIONS}
     return Request(ddp=ddp, **others)
 
 
-def session_to_make(request: Request, resume: Path | None, timeout_s: float | None) -> Make:
-    """A new session for a request, or the rest of the session in the folder `resume`."""
-    from mgpubench.session.run import resume_session, run_session
+def session_to_make(
+    ctx: click.Context, request: Request, folder: Path | None
+) -> tuple[Callable[[], None], Make]:
+    """How to show and how to make a new session, or the rest of the session in `folder`."""
+    from mgpubench.session.run import Resume, resume_session, run_session
 
-    if resume is None:
-        return partial(run_session, request)
-    return partial(resume_session, resume, timeout_s)
+    if folder is None:
+        return partial(show_plan, request), partial(run_session, request)
+    resume = Resume(
+        folder=folder,
+        timeout_s=request.timeout_s if is_given(ctx, "timeout_s") else None,
+        only_missing=ctx.params["resume_only_missing"],
+        rounds=request.rounds,
+        until=request.until,
+        max_rounds=request.max_rounds,
+    )
+    return partial(show_missing, resume), partial(resume_session, resume)
 
 
 def refuse_beside_resume(ctx: click.Context) -> None:
     """Refuse options with --resume: the session has its own."""
     for parameter in ctx.command.params:
         name = parameter.name or ""
-        if is_given(ctx, name) and name not in BESIDE_RESUME:
+        if is_given(ctx, name) and name not in WITH_RESUME:
             raise RequestRefused(
                 f"{parameter.opts[0]} and --resume exclude each other",
                 "A resumed session keeps the options it began with.",
@@ -199,27 +225,29 @@ def is_given(ctx: click.Context, name: str) -> bool:
 def show_plan(request: Request) -> None:
     """Print the runs of a request in their order."""
     from mgpubench.launch.signals import StopSignal
-    from mgpubench.report.run_summary import print_plan
+    from mgpubench.report.run_summary import print_runs
     from mgpubench.session.run import plan_session
 
     with StopSignal().installed() as stop:
         plan = plan_session(request, stop)
     say(plan.notices)
-    print_plan(plan)
+    print_runs(plan.runs)
 
 
-def show_missing(folder: Path) -> None:
-    """Print the runs that a session lacks."""
-    from mgpubench.report.run_summary import print_plan
+def show_missing(resume: Resume) -> None:
+    """Print the runs that a resumed session would make."""
+    from mgpubench.report.run_summary import print_runs
     from mgpubench.session.document import load_session
     from mgpubench.session.resume import read_progress
+    from mgpubench.session.run import runs_to_make
 
-    progress = read_progress(load_session(folder))
-    say(progress.warnings)
-    if progress.missing.runs:
-        print_plan(progress.missing)
+    progress = read_progress(load_session(resume.folder))
+    _, runs = runs_to_make(progress, resume)
+    say((*progress.warnings, *progress.repeated(runs)))
+    if runs:
+        print_runs(runs)
     else:
-        say([f"nothing is missing in {folder}"])
+        say([f"nothing is missing in {resume.folder}"])
 
 
 def say(notices: Iterable[str]) -> None:
@@ -250,18 +278,18 @@ def conclude(outcome: Outcome) -> int:
     """Print the outcome of a session, and return the exit code."""
     from mgpubench.report.run_summary import print_summary
 
-    failed = [record for record in outcome.records if not record.is_ok]
+    has_figures = outcome.failed < outcome.planned
     try:
-        if len(failed) < len(outcome.records):
-            print_summary(outcome.records)
+        if has_figures:
+            print_summary(outcome.records, outcome.folder)
         sys.stdout.flush()
     finally:
         # Even if the tables cannot be printed, the user must know where the results are.
-        if failed:
-            click.echo(f"error: {len(failed)} of {len(outcome.records)} runs failed", err=True)
+        if outcome.failed:
+            click.echo(f"error: {outcome.failed} of {outcome.planned} runs failed", err=True)
             again = f"mgpubench run --resume {shell_path(outcome.folder)}"
             click.echo(f"hint: After fixing the cause, rerun them with: {again}", err=True)
         click.echo(f"results: {outcome.folder}", err=True)
-        if len(failed) < len(outcome.records):
+        if has_figures:
             click.echo(f"compare: mgpubench compare {shell_path(outcome.folder)}", err=True)
-    return BenchError.exit_code if failed else 0
+    return BenchError.exit_code if outcome.failed else 0

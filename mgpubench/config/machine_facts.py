@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+MAX_THREADS = 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,3 +49,9 @@ class Machine:
         """8 hex digits that identify the machine: a hash of CPU model, cores and GPU UUIDs."""
         identity = "\n".join([self.cpu_model, str(self.usable_cores), *(g.uuid for g in self.gpus)])
         return hashlib.sha256(identity.encode()).hexdigest()[:8]
+
+
+def omp_num_threads(environ: Mapping[str, str]) -> int | None:
+    """The user's OMP_NUM_THREADS; None if it is unset or not a possible number."""
+    first = environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(first) if first.isdecimal() and 0 < int(first) <= MAX_THREADS else None

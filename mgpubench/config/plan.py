@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from mgpubench.config.configure import Draft, combinations, configure
 from mgpubench.config.device_choice import (
     TENSOR_FLOAT_CAPABILITY,
     check_options,
     choose_device,
-    has_tf32,
     why_no_gpu,
 )
 from mgpubench.config.machine_facts import Machine
 from mgpubench.config.order import draw_order
-from mgpubench.config.request import SMOKE, STANDARD, Preset, Request, check_divisible
-from mgpubench.config.run_config import DdpOptions, RunConfig, default_backend
-from mgpubench.config.types import (
-    MAX_DEFAULT_WORKERS,
-    MODES,
-    NUM_SYNTHETIC_CLASSES,
-    DeviceType,
-    EffectiveMode,
-    Mode,
-    default_image_size,
-)
+from mgpubench.config.request import Request, check_divisible
+from mgpubench.config.run_config import RunConfig
+from mgpubench.config.types import NUM_SYNTHETIC_CLASSES
 from mgpubench.errors import RequestRefused
 from mgpubench.format import format_count
 
-PRESET_DEVICES = 2
-"""Devices on a CPU, and in a smoke run on GPUs if there are so many."""
-
 MAX_RUNS = 100_000
+
+ORDER_SEEDS = 2**32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,17 +32,66 @@ class Plan:
 
     runs: tuple[RunConfig, ...]
     notices: tuple[str, ...]
+    order_seed: int
+    """From which the order was drawn. An equal seed continues it."""
+
+    @property
+    def num_configurations(self) -> int:
+        """The runs of one round."""
+        return sum(run.round == 1 for run in self.runs)
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds are planned."""
+        return max(run.round for run in self.runs)
+
+    def with_rounds(self, rounds: int) -> Plan:
+        """The same plan with more rounds."""
+        size = self.num_configurations
+        first = dict(zip(self._order(1), self.runs[:size], strict=True))
+        runs = _runs_in_order([first[index] for index in range(size)], self._order(rounds))
+        return replace(self, runs=(*self.runs, *runs[len(self.runs) :]))
+
+    def _order(self, rounds: int) -> list[int]:
+        return draw_order(self.num_configurations, rounds, random.Random(self.order_seed))
 
 
-def make_plan(request: Request, machine: Machine, num_classes: int = NUM_SYNTHETIC_CLASSES) -> Plan:
-    """Turn a request into runs, for a machine and a number of classes.
+def make_plan(
+    request: Request, machine: Machine, num_classes: Mapping[str, int] | None = None
+) -> Plan:
+    """Turn a request into runs, for a machine.
+
+    `num_classes` gives the number of classes of each image folder.
 
     Raises:
         RequestRefused: if this machine cannot do what was requested.
     """
-    draft = _Draft(request, machine, choose_device(request, machine), num_classes)
+    notices: list[str] = []
+    configurations: list[RunConfig] = []
+    for part in request.parts:
+        classes = (num_classes or {}).get(part.data, NUM_SYNTHETIC_CLASSES)
+        draft = Draft(part, machine, choose_device(part, machine), classes)
+        configurations += _configurations(draft, notices)
+    if request.warmup_steps is None:
+        configurations = _lengthen_warmup(configurations, notices)
+    notices += _mixed_gpus(configurations, machine)
+    notices += _emulated(configurations, machine)
+    notices += _many_workers(configurations, machine)
+    rounds = request.rounds or draft.preset.rounds
+    if max(rounds, request.round_limit) * len(configurations) > MAX_RUNS:
+        raise RequestRefused(f"--rounds {rounds} makes more than {MAX_RUNS} runs")
+    seed = random.randrange(ORDER_SEEDS) if request.seed is None else request.seed
+    order = draw_order(len(configurations), rounds, random.Random(seed))
+    return Plan(
+        runs=tuple(_runs_in_order(configurations, order)),
+        notices=tuple(dict.fromkeys(notices)),  # variants may cause the same one
+        order_seed=seed,
+    )
+
+
+def _configurations(draft: Draft, notices: list[str]) -> list[RunConfig]:
+    request, machine = draft.request, draft.machine
     check_options(request, machine, draft.device_type)
-    notices = []
     if draft.fell_back_to_cpu:
         notices.append(
             f"no usable GPU ({why_no_gpu(machine)}): running on the CPU, with "
@@ -59,119 +99,14 @@ def make_plan(request: Request, machine: Machine, num_classes: int = NUM_SYNTHET
         )
     for count in draft.counts:
         check_divisible(request.global_batch, count)
-    configurations = [
-        _configure(draft, mode, count) for mode, count in _combinations(draft, notices)
-    ]
-    if request.warmup_steps is None:
-        configurations = _lengthen_warmup(configurations, notices)
-    notices += _mixed_gpus(configurations, machine)
-    notices += _emulated(configurations, machine)
-    notices += _many_workers(configurations, machine)
-    rounds = request.rounds or draft.preset.rounds
-    if rounds * len(configurations) > MAX_RUNS:
-        raise RequestRefused(f"--rounds {rounds} makes more than {MAX_RUNS} runs")
-    order = draw_order(len(configurations), rounds, random.Random(request.seed))
-    runs = tuple(
+    return [configure(draft, mode, count) for mode, count in combinations(draft, notices)]
+
+
+def _runs_in_order(configurations: Sequence[RunConfig], order: Sequence[int]) -> list[RunConfig]:
+    return [
         replace(configurations[index], round=1 + i // len(configurations), position=1 + i)
         for i, index in enumerate(order)
-    )
-    return Plan(runs=runs, notices=tuple(notices))
-
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """A request and the devices it will use, before modes and device counts are combined."""
-
-    request: Request
-    machine: Machine
-    device_type: DeviceType
-    num_classes: int
-
-    @property
-    def fell_back_to_cpu(self) -> bool:
-        return self.device_type == "cpu" and not self.request.wants_cpu
-
-    @property
-    def preset(self) -> Preset:
-        return SMOKE if self.request.smoke or self.fell_back_to_cpu else STANDARD
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Device counts of dp and ddp; single always takes one."""
-        if self.request.gpus is not None:
-            return self.request.gpus
-        if self.request.modes == ("single",):
-            return (1,)
-        if self.device_type == "cpu":
-            return (PRESET_DEVICES,)
-        visible = self.machine.num_gpus
-        return (min(PRESET_DEVICES, visible) if self.request.smoke else visible,)
-
-
-def _combinations(draft: _Draft, notices: list[str]) -> Iterator[tuple[Mode, int]]:
-    modes = draft.request.modes or MODES
-    if draft.request.compiled and "dp" in modes:
-        notices.append(
-            "dp is left out with --compile, which does not work reliably in its replicas"
-        )
-        modes = tuple(mode for mode in modes if mode != "dp")
-    if "single" in modes:
-        yield "single", 1
-    for count in draft.counts:
-        if "dp" in modes and count == 1 and draft.request.modes is None:
-            notices.append(
-                "dp is left out on one device, where torch.nn.DataParallel just calls the "
-                "module; name it with --mode dp to run it anyway"
-            )
-        elif "dp" in modes:
-            if count == 1:
-                notices.append(
-                    "dp on one device is a bare pass-through to the module "
-                    "(effective_mode=passthrough): it measures nothing of DataParallel"
-                )
-            yield "dp", count
-        if "ddp" in modes:
-            yield "ddp", count
-
-
-def _configure(draft: _Draft, mode: Mode, count: int) -> RunConfig:
-    request, machine, preset = draft.request, draft.machine, draft.preset
-    model = request.model or preset.model
-    world_size = count if mode == "ddp" else 1
-    effective_mode = _effective_mode(draft, mode, count)
-    workers = _workers_per_device(draft)
-    on_cuda = draft.device_type == "cuda"
-    backend = request.backend or default_backend(effective_mode, draft.device_type)
-    return RunConfig(
-        round=1,
-        position=1,
-        mode=mode,
-        effective_mode=effective_mode,
-        device_type=draft.device_type,
-        num_devices=count,
-        device_indices=tuple(i % machine.num_gpus for i in range(count)) if on_cuda else (),
-        world_size=world_size,
-        backend=backend if mode == "ddp" else "",
-        model=model,
-        num_classes=draft.num_classes,
-        data=request.data,
-        skip_bad_images=request.skip_bad_images,
-        image_size=request.image_size or preset.image_size or default_image_size(model),
-        precision=request.precision or ("tf32" if has_tf32(machine, draft.device_type) else "fp32"),
-        channels_last=request.channels_last,
-        compiled=request.compiled,
-        scaling=request.scaling,
-        batch_per_device=_batch_per_device(draft, count),
-        workers_per_device=workers,
-        workers_per_rank=workers * _loader_shares(draft, mode, count),
-        threads_per_rank=machine.omp_num_threads or max(1, machine.usable_cores // world_size),
-        cudnn_benchmark=request.cudnn_benchmark,
-        ddp=request.ddp if mode == "ddp" else DdpOptions(),
-        warmup_steps=preset.warmup_steps if request.warmup_steps is None else request.warmup_steps,
-        steps=request.steps or preset.steps,
-        seed=request.seed or 0,
-        timeout_s=request.timeout_s,
-    )
+    ]
 
 
 def _lengthen_warmup(configurations: list[RunConfig], notices: list[str]) -> list[RunConfig]:
@@ -221,38 +156,3 @@ def _emulated(configurations: Sequence[RunConfig], machine: Machine) -> Iterator
             "bf16 is emulated on GPUs below compute capability 8.0: amp-bf16 will be slow, "
             "and says nothing about newer GPUs"
         )
-
-
-def _batch_per_device(draft: _Draft, count: int) -> int:
-    if draft.request.global_batch is not None:
-        return draft.request.global_batch // count
-    return draft.request.batch_per_gpu or draft.preset.batch_per_gpu
-
-
-def _workers_per_device(draft: _Draft) -> int:
-    if draft.request.workers_per_gpu is not None:
-        return draft.request.workers_per_gpu
-    return max(1, min(MAX_DEFAULT_WORKERS, draft.machine.usable_cores // max(draft.counts)))
-
-
-def _loader_shares(draft: _Draft, mode: Mode, count: int) -> int:
-    """For how many devices one process of this mode starts loader workers.
-
-    Single starts those of one device in weak scaling, where it takes the batch of one device, and
-    those of the largest count in strong scaling, where it takes the whole global batch.
-    """
-    if mode == "ddp":
-        return 1
-    if mode == "dp":
-        return count
-    return max(draft.counts) if draft.request.scaling == "strong" else 1
-
-
-def _effective_mode(draft: _Draft, mode: Mode, count: int) -> EffectiveMode:
-    if mode == "dp" and count == 1:
-        return "passthrough"
-    if mode == "dp" and draft.device_type == "cpu":
-        return "cpu-replicas"
-    if draft.device_type == "cuda" and count > draft.machine.num_gpus:
-        return "oversubscribed"
-    return mode

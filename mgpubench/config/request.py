@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from mgpubench.config.run_config import DdpOptions
 from mgpubench.config.types import (
+    DECIDED,
+    DEFAULT_MAX_ROUNDS,
     DEFAULT_OUT,
     DEFAULT_TIMEOUT_S,
     MAX_GPUS,
@@ -20,25 +23,6 @@ from mgpubench.config.types import (
     is_own_model,
 )
 from mgpubench.errors import RequestRefused
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Preset:
-    """Values for the options that were not given."""
-
-    model: str
-    batch_per_gpu: int
-    image_size: int | None
-    """None: the model's own."""
-    warmup_steps: int
-    steps: int
-    rounds: int
-
-
-STANDARD = Preset(
-    model="resnet50", batch_per_gpu=64, image_size=None, warmup_steps=20, steps=100, rounds=5
-)
-SMOKE = Preset(model="tiny-cnn", batch_per_gpu=8, image_size=32, warmup_steps=2, steps=5, rounds=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,6 +69,20 @@ class Request:
     backend: str | None = None
     """Backend of DDP's process group; None means nccl on GPUs and gloo elsewhere."""
     ddp: DdpOptions = field(default_factory=DdpOptions)
+    until: str = ""
+    """Add rounds `until` everything is `decided`, or known to a width such as `2%`."""
+    max_rounds: int | None = None
+    """At most so many rounds with `until`."""
+    cool_down_s: float = 0.0
+    """Pause between two runs."""
+    variant: str = ""
+    """Name of the variant that this request is, among those of another request."""
+    variant_number: int | None = None
+    """Its place on the command line, from 1."""
+    env: tuple[tuple[str, str], ...] = ()
+    """Environment variables of a variant."""
+    variants: tuple[Request, ...] = ()
+    """Requests that differ in a few options, to be compared with each other."""
 
     def __post_init__(self) -> None:
         """Refuse what is impossible on any machine, and name the options and numbers."""
@@ -95,6 +93,8 @@ class Request:
         self._check_gpus()
         self._check_device()
         self._check_ddp_options()
+        self._check_until()
+        self._check_variants()
 
     def _check_batch(self) -> None:
         if self.batch_per_gpu is not None and self.global_batch is not None:
@@ -114,6 +114,7 @@ class Request:
             ("--steps", self.steps, 1),
             ("--rounds", self.rounds, 1),
             ("--seed", self.seed, 0),
+            ("--max-rounds", self.max_rounds, 1),
         ):
             if value is not None and not least <= value <= MAX_NUMBER:
                 bound = f"at least {least}" if value < least else f"at most {MAX_NUMBER}"
@@ -122,6 +123,11 @@ class Request:
             raise RequestRefused(
                 f"--timeout is {self.timeout_s:g}, and must be above 0 and at most "
                 f"{MAX_TIMEOUT_S:.0f} seconds"
+            )
+        if not 0 <= self.cool_down_s <= MAX_TIMEOUT_S:
+            raise RequestRefused(
+                f"--cool-down is {self.cool_down_s:g}, and must be from 0 to {MAX_TIMEOUT_S:.0f} "
+                "seconds"
             )
         bucket_cap_mb = self.ddp.bucket_cap_mb
         if bucket_cap_mb is not None and not 0 < bucket_cap_mb <= MAX_NUMBER:
@@ -193,6 +199,44 @@ class Request:
                 "Leave it out: on a CPU the replicas share the cores anyway.",
             )
 
+    def _check_until(self) -> None:
+        if not self.until:
+            if self.max_rounds is not None:
+                raise RequestRefused("--max-rounds has no meaning without --until")
+            return
+        width_of(self.until)
+        if (self.rounds or 1) > self.round_limit:
+            raise RequestRefused(
+                f"--rounds {self.rounds} is more than --max-rounds {self.round_limit}",
+                "The rounds of --until begin with --rounds and end with --max-rounds.",
+            )
+
+    def _check_variants(self) -> None:
+        names = [each.variant for each in self.variants]
+        if len(names) == 1:
+            raise RequestRefused(
+                f"there is only one --variant, {names[0]}, and nothing to compare it with",
+                'Add another one, such as --variant "default:".',
+            )
+        for name in names:
+            if names.count(name) > 1:
+                raise RequestRefused(
+                    f"two variants have the name {name}",
+                    "Give each its own name; --aa compares equal runs.",
+                )
+
+    @property
+    def parts(self) -> tuple[Request, ...]:
+        """The variants, or the request itself if it has none."""
+        return self.variants or (self,)
+
+    @property
+    def round_limit(self) -> int:
+        """Rounds that this request may come to."""
+        if not self.until:
+            return self.rounds or 0
+        return DEFAULT_MAX_ROUNDS if self.max_rounds is None else self.max_rounds
+
     @property
     def wants_cpu(self) -> bool:
         """True if the request itself asks for the CPU, so that GPUs do not matter."""
@@ -207,6 +251,25 @@ class Request:
     def uses_folder(self) -> bool:
         """True if the data is a folder of images."""
         return is_folder(self.data)
+
+
+def width_of(until: str) -> float | None:
+    """The relative width at which rounds are no longer added: `2%` is 0.02, `decided` is None.
+
+    Raises:
+        RequestRefused: if it is neither.
+    """
+    if until == DECIDED:
+        return None
+    try:
+        percent = float(until.removesuffix("%"))
+    except ValueError:
+        percent = math.nan
+    if not until.endswith("%") or not 0 < percent < 100:
+        raise RequestRefused(
+            f"--until is {until}, and must be {DECIDED} or a percentage such as 2%"
+        )
+    return percent / 100
 
 
 def check_divisible(global_batch: int | None, num_devices: int) -> None:

@@ -44,6 +44,11 @@ class RunConfig:
     round: int
     position: int
     """Place in the session's order, from 1."""
+    variant: str = ""
+    variant_number: int | None = None
+    """Place of the variant on the command line, from 1; None if there are no variants."""
+    env: tuple[tuple[str, str], ...] = ()
+    """Environment variables that the variant sets."""
     mode: Mode
     effective_mode: EffectiveMode
     device_type: DeviceType
@@ -124,12 +129,14 @@ class RunConfig:
             changed["cudnn_benchmark"] = True
         if self.backend not in ("", default_backend(self.effective_mode, self.device_type)):
             changed["backend"] = self.backend
+        changed |= {f"env:{name}": value for name, value in self.env}
         return ";".join(f"{name}={_option_text(value)}" for name, value in sorted(changed.items()))
 
     @property
     def label(self) -> str:
         """The run in a few words, as progress and errors name it: `ddp x2`."""
-        return f"{self.mode} x{self.num_devices}"
+        label = f"{self.mode} x{self.num_devices}"
+        return f"{label} ({self.variant})" if self.variant else label
 
 
 def default_backend(effective_mode: EffectiveMode, device_type: DeviceType) -> str:

@@ -23,6 +23,8 @@ DEVICE_CHOICES: tuple[DeviceChoice, ...] = get_args(DeviceChoice)
 
 SYNTHETIC = "synthetic"
 SYNTHETIC_HOST = "synthetic-host"
+IMAGE_FOLDER = "imagefolder:"
+"""In results a folder of images is this and its name."""
 
 NUM_SYNTHETIC_CLASSES = 1000
 """ImageNet's number of classes; a folder has its own."""
@@ -36,6 +38,10 @@ MAX_TIMEOUT_S = 30 * 24 * 3600.0
 MAX_GPUS = 1024
 MAX_NUMBER = 2**31 - 1
 """The largest number an option takes: beyond it torch and the C libraries below it overflow."""
+
+DECIDED = "decided"
+DEFAULT_MAX_ROUNDS = 50
+"""Of `--until`."""
 
 DEFAULT_MARGIN = 0.02
 """Relative difference that counts: within it two modes are equivalent."""

@@ -13,21 +13,17 @@ import multiprocessing
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from mgpubench.errors import RunFailed
 from mgpubench.launch.cause import find_cause
-from mgpubench.launch.forkserver import (
-    end_fork_server,
-    environment_of_workers,
-    start_fork_server,
-    start_limit,
-)
+from mgpubench.launch.forkserver import ForkServer
 from mgpubench.launch.processes import WorkerProcess, end_groups
 from mgpubench.launch.scratch import check_limits, check_space, in_scratch, make_scratch
 from mgpubench.launch.signals import StopSignal
@@ -39,8 +35,6 @@ GRACE_S = 1.0
 """After the first failure, time for the other ranks to record what they saw."""
 SHORT_JOB_TIMEOUT_S = 300.0
 """For loading torch from a cold disk, and for jobs without a watch of their own."""
-
-PRELOAD = "mgpubench.launch.preload"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,41 +55,40 @@ class Job:
 
 
 @contextlib.contextmanager
-def open_supervisor(stop: StopSignal, preload: Sequence[str]) -> Iterator[Supervisor]:
+def open_supervisor(
+    stop: StopSignal, preload: Sequence[str], variables: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Supervisor]:
     """A supervisor with a scratch folder of its own, which is removed at the end.
 
-    `preload` names the modules that workers find loaded.
+    `preload` names the modules that workers find loaded, and `variables` are added to their
+    environment.
     """
     check_limits()
     scratch = make_scratch()
-    own: Any = multiprocessing.process.current_process()
-    # Also for the socket of the fork server: its usual folder would be left if this process were
-    # killed.
-    own._config["tempdir"] = str(scratch)
+    server = ForkServer(scratch, preload, variables)
     lock = scratch / "parent.lock"
     try:
-        with environment_of_workers(scratch, preload), lock.open("wb") as held:
+        with lock.open("wb") as held:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(held, fcntl.LOCK_EX)
-            yield Supervisor(stop, scratch, lock)
+            yield Supervisor(stop, scratch, lock, server)
     finally:
         try:
-            end_fork_server()
+            server.end()
         finally:
-            del own._config["tempdir"]
             shutil.rmtree(scratch, ignore_errors=True)
 
 
 class Supervisor:
     """Runs functions in fresh processes, one job at a time."""
 
-    def __init__(self, stop: StopSignal, scratch: Path, lock: Path) -> None:
+    def __init__(self, stop: StopSignal, scratch: Path, lock: Path, server: ForkServer) -> None:
         self.scratch = scratch
         self._stop = stop
         self._lock = lock
+        self._server = server
         self._num_jobs = 0
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([PRELOAD])
 
     def call(
         self, target: str, *args: object, label: str = "preparation", hide_gpus: bool = False
@@ -151,13 +144,13 @@ class Supervisor:
             shutil.rmtree(job.folder, ignore_errors=True)
 
     def _start(self, task: Task) -> ForkServerProcess:
-        process = self._context.Process(target=work, args=(task,), name=f"rank-{task.rank}")
-        with start_limit(SHORT_JOB_TIMEOUT_S) as is_over:
+        with self._server.start_limit(SHORT_JOB_TIMEOUT_S) as is_over:
             try:
-                # The first start waits until the fork server has loaded torch.
-                start_fork_server()
-                with self._stop.raising():
-                    process.start()
+                with self._server.in_use():
+                    process = self._context.Process(target=work, args=(task,))
+                    # The first start waits until the fork server has loaded torch.
+                    with self._stop.raising():
+                        process.start()
             except (OSError, EOFError) as error:
                 if is_over.is_set():
                     raise RunFailed(

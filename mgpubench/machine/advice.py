@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from mgpubench.config.machine_facts import Machine
-from mgpubench.config.request import STANDARD
+from mgpubench.config.machine_facts import Machine, omp_num_threads
+from mgpubench.config.preset import STANDARD
 from mgpubench.config.types import MAX_DEFAULT_WORKERS, PREFETCH_FACTOR, TORCHVISION_IMAGE_SIZE
 from mgpubench.format import format_count, format_size
-from mgpubench.machine.environment import omp_num_threads
 from mgpubench.machine.gpu_advice import Advice, examine_gpus
 from mgpubench.machine.system import Survey, System
 
@@ -39,6 +38,7 @@ COSTLY_VARIABLES = {
     "TORCHDYNAMO_DISABLE": "switches --compile off",
     "TORCH_COMPILE_DISABLE": "switches --compile off",
 }
+
 TEMPORARY = ("busy", "busy-gpu", "throttled")
 """Codes of advice about this moment, which may no longer apply in a minute."""
 

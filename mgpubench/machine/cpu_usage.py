@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import psutil
 
@@ -21,6 +22,8 @@ class CpuTime:
     at_s: float
     busy_s: float | None
     """Used on the usable cores by all processes, and by neighbours of a virtual machine."""
+    num_cores: int
+    """The cores of which `busy_s` is the sum."""
     own_s: float
     """Used by this process."""
 
@@ -28,11 +31,21 @@ class CpuTime:
 def cpu_time() -> CpuTime:
     """The CPU time used up to now. The kernel counts it in steps of 10 ms."""
     own = os.times()
-    cores = psutil.cpu_times(percpu=True)
+    cores = _core_times()
     counted = [cores[number] for number in usable_core_numbers() if number < len(cores)]
     busy_s = [getattr(core, name, 0.0) for core in counted for name in BUSY]
     return CpuTime(
         at_s=time.monotonic(),
-        busy_s=sum(busy_s) if busy_s else None,
+        # All zero is what some containers show, and not an idle machine.
+        busy_s=sum(busy_s) if any(busy_s) else None,
+        num_cores=len(counted),
         own_s=own.user + own.system,
     )
+
+
+def _core_times() -> list[Any]:
+    """What psutil says about each core; empty if it cannot read it."""
+    try:
+        return list(psutil.cpu_times(percpu=True))
+    except (OSError, RuntimeError, IndexError, ValueError):  # a hidden or odd /proc/stat
+        return []

@@ -11,9 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-from mgpubench.config.machine_facts import Gpu, Machine
+from mgpubench.config.machine_facts import Gpu, Machine, omp_num_threads
 from mgpubench.machine import host
-from mgpubench.machine.environment import omp_num_threads
 from mgpubench.machine.nvidia_smi import driver_version
 from mgpubench.machine.system import TorchBuild
 

@@ -1,32 +1,54 @@
-"""The environment variables that change how fast training is."""
+"""The environment variables that decide a number: recorded with every session, and compared."""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from pathlib import PurePath
 
-RECORDED_VARIABLES = re.compile(
-    r"CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|DEVICE_MAX_CONNECTIONS|LAUNCH_BLOCKING|MODULE_LOADING)"
-    r"|(OMP|MKL|OPENBLAS)_NUM_THREADS|KMP_(AFFINITY|BLOCKTIME)|OMP_(PROC_BIND|PLACES)"
-    r"|PYTORCH_(CUDA_)?ALLOC_CONF|TORCH_(ALLOW_TF32_CUBLAS_OVERRIDE|CUDNN_V8_API_DISABLED)"
-    r"|CUBLAS_WORKSPACE_CONFIG|TORCH_NCCL_(?!.*(FILE|PATH))\w+"
-    r"|PYTORCH_NO_CUDA_MEMORY_CACHING|TORCH_DISTRIBUTED_DEBUG|TORCH(DYNAMO|_COMPILE)_DISABLE"
-    r"|NCCL_(?!.*(FILE|PATH|HOME|ID|PLUGIN|ADDR))\w+|GLOO_SOCKET_IFNAME"
+DECIDING_VARIABLES = re.compile(
+    r"(ATEN|CUDA|CUDNN|CUBLAS|CUBLASLT|DNNL|ONEDNN|GOMP|OMP|KMP|MKL|OPENBLAS|NCCL|GLOO|TORCH"
+    r"|TORCHDYNAMO|TORCHINDUCTOR|PYTORCH|TRITON|MALLOC|TCMALLOC)_\w+"
+    r"|MALLOC_CONF|GLIBC_TUNABLES|LD_PRELOAD"
+    r"|PYTHONMALLOC|PYTHONDEVMODE|PYTHONTRACEMALLOC|PYTHONOPTIMIZE"
 )
-"""Variables that change how fast training is, and hold no path, name or secret."""
+"""Variables that can change how fast training is."""
+
+OTHER_VARIABLES = re.compile(
+    r"\w+_(HOME|PATH|ROOT|DIR|FILE|VERSION|LOGS|LOG_LEVEL|ARCH_LIST)"
+    r"|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|CUDA_CACHE_\w+|\w+_SOCKET_IFNAME|NCCL_DEBUG"
+    r"|NCCL_COMM_ID|NCCL_HOSTID|KMP_DUPLICATE_LIB_OK|OMP_NUM_THREADS"
+)
+"""Those of them that do not: places, versions, logs, identities, what mgpubench sets itself, and
+OMP_NUM_THREADS, which has a column of its own (`threads_per_rank`)."""
 
 TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 """Read by NVIDIA's libraries, possibly as soon as they are loaded."""
 
-MAX_THREADS = 1024
-
-
-def omp_num_threads(environ: Mapping[str, str]) -> int | None:
-    """The user's OMP_NUM_THREADS; None if it is unset or not a possible number."""
-    first = environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return int(first) if first.isdecimal() and 0 < int(first) <= MAX_THREADS else None
+NO_VARIABLES = "none"
 
 
 def recorded_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that results record: those on an allow-list, never the whole environment."""
-    return {name: value for name, value in environ.items() if RECORDED_VARIABLES.fullmatch(name)}
+    """The variables that results record: those on a list, never the whole environment.
+
+    Paths are reduced to the names of their files, since paths are private.
+    """
+    return {
+        name: _without_folders(value)
+        for name, value in sorted(environ.items())
+        if DECIDING_VARIABLES.fullmatch(name) and not OTHER_VARIABLES.fullmatch(name)
+    }
+
+
+def environment_digest(recorded: Mapping[str, str], varied: Collection[str] = ()) -> str:
+    """8 hex digits for the recorded variables but those that the variants set; `none` for none."""
+    lines = [f"{name}={value}" for name, value in sorted(recorded.items()) if name not in varied]
+    if not lines:
+        return NO_VARIABLES
+    return hashlib.sha256("\n".join(lines).encode(errors="replace")).hexdigest()[:8]
+
+
+def _without_folders(value: str) -> str:
+    words = re.split(r"([ :;,]+)", value)
+    return "".join(PurePath(word).name if "/" in word else word for word in words)

@@ -8,11 +8,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from mgpubench.config.machine_facts import Gpu, Machine
+from mgpubench.config.machine_facts import Gpu, Machine, omp_num_threads
 from mgpubench.errors import RequestRefused
 from mgpubench.machine.ask import file_text
 from mgpubench.machine.cgroups import quota_cores
-from mgpubench.machine.environment import omp_num_threads
 
 SHARED_MEMORY = Path("/dev/shm")
 

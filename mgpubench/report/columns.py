@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from mgpubench.analysis.compare import Row, Versus
 from mgpubench.analysis.metrics import throughput_per_device
-from mgpubench.analysis.stats import Interval
+from mgpubench.analysis.stats import ERROR_RATE, Interval
 from mgpubench.format import (
     UNKNOWN,
+    format_confidence,
     format_count,
     format_interval,
     format_percent,
@@ -26,40 +27,53 @@ class Column:
     header: str
     cells: list[str]
     is_number: bool = True
+    is_optional: bool = False
+    """Left out if all its cells are unknown, since an empty column would mislead."""
 
 
 def comparison_columns(rows: Sequence[Row]) -> list[Column]:
-    """The columns of a table, without those that would be empty."""
+    """The columns of a table, without optional ones that would be empty."""
     against = [row.versus_baseline for row in rows]
-    baseline = next((versus.baseline for versus in against if versus), None) or "baseline"
-    ratio_is_speedup = baseline == "single"
+    baseline = next((versus.baseline for versus in against if versus), "") or "baseline"
     columns = [
         Column("mode", [row_label(row) for row in rows], is_number=False),
         Column("devices", [str(row.num_devices) for row in rows]),
         Column("runs", [_runs(row) for row in rows]),
         Column("total\nsamples/s", [format_rate(row.throughput_samples_per_s) for row in rows]),
-        Column("95 % CI of\nthe total", [_rate_interval(row.throughput_ci) for row in rows]),
-        Column("samples/s\nper device", [format_rate(_per_device(row)) for row in rows]),
-        Column("efficiency", [format_percent(row.scaling_efficiency) for row in rows]),
-        Column("speed-up", [format_ratio(row.speedup) for row in rows]),
         Column(
-            f"{'speed-up' if ratio_is_speedup else 'ratio'} to\n{baseline}",
+            f"{format_confidence(1 - ERROR_RATE)} CI of\nthe total",
+            [_rate_interval(row.throughput_ci) for row in rows],
+            is_optional=True,
+        ),
+        Column("samples/s\nper device", [format_rate(_per_device(row)) for row in rows]),
+        Column(
+            "efficiency",
+            [format_percent(row.scaling_efficiency) for row in rows],
+            is_optional=True,
+        ),
+        *_speedup_columns(rows, baseline),
+        Column(
+            f"{'speed-up' if baseline == 'single' else 'ratio'} to\n{plain(baseline)}",
             [_ratio(versus) for versus in against],
         ),
-        Column("95 % CI of\nthe ratio", [_ratio_interval(versus) for versus in against]),
+        Column(
+            f"{_confidence(against)} CI of\nthe ratio",
+            [format_interval(versus.interval if versus else None) for versus in against],
+            is_optional=True,
+        ),
         Column("verdict", [_verdict(versus) for versus in against], is_number=False),
     ]
-    if ratio_is_speedup:
-        columns = [column for column in columns if column.header != "speed-up"]
-    return [column for column in columns if not _is_left_out(column)]
+    return [column for column in columns if not _is_empty(column)]
 
 
 def row_label(row: Row) -> str:
-    """The mode, what really ran if that differs, and the options: `dp (cpu-replicas)`."""
+    """The mode, what really ran if that differs, and variant or options: `dp (cpu-replicas)`."""
     parts = [row.mode]
     if row.effective_mode not in ("", row.mode):
         parts.append(f"({row.effective_mode})")
-    if row.options:
+    if row.variant:
+        parts.append(row.variant)
+    elif row.options:
         parts += row.options.split(";")
     return plain(" ".join(parts))
 
@@ -69,10 +83,26 @@ def row_place(row: Row) -> str:
     return f"{row_label(row)} on {format_count(row.num_devices, 'device')}"
 
 
-def _is_left_out(column: Column) -> bool:
-    """Few runs have no interval, and a CPU has no efficiency: empty columns would mislead."""
-    is_optional = column.header.startswith("95 %") or column.header == "efficiency"
-    return is_optional and set(column.cells) == {UNKNOWN}
+def _is_empty(column: Column) -> bool:
+    return column.is_optional and set(column.cells) == {UNKNOWN}
+
+
+def _speedup_columns(rows: Sequence[Row], baseline: str) -> list[Column]:
+    """Left out if the ratio is the speed-up."""
+    if baseline == "single":
+        return []
+    cells = [format_ratio(row.speedup) for row in rows]
+    return [Column("speed-up", cells, is_optional=True)]
+
+
+def _confidence(against: Sequence[Versus | None]) -> str:
+    """The confidence of the intervals of a table, which all rows have in common."""
+    known = [
+        versus.comparison.confidence
+        for versus in against
+        if versus and versus.comparison and versus.comparison.confidence
+    ]
+    return format_confidence(known[0] if known else 1 - ERROR_RATE)
 
 
 def _runs(row: Row) -> str:
@@ -93,11 +123,8 @@ def _ratio(versus: Versus | None) -> str:
     return "baseline" if versus is None else format_ratio(versus.ratio)
 
 
-def _ratio_interval(versus: Versus | None) -> str:
-    return format_interval(versus.interval if versus else None)
-
-
 def _verdict(versus: Versus | None) -> str:
     if versus is None or versus.comparison is None or versus.verdict is None:
         return UNKNOWN
-    return versus.verdict if versus.comparison.paired else f"{versus.verdict} (unpaired)"
+    is_in_both = versus.comparison.method == "both" and versus.verdict != "undecided"
+    return f"{versus.verdict} (in both)" if is_in_both else versus.verdict

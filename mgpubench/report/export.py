@@ -32,6 +32,7 @@ def _row_object(row: Row) -> dict[str, object]:
     group = {name: _or_null(value) for name, value in asdict(row.group).items()}
     return {
         "group": group,
+        "variant": _or_null(row.variant),
         "mode": row.mode,
         "effective_mode": _or_null(row.effective_mode),
         "num_devices": row.num_devices,
@@ -54,9 +55,13 @@ def _versus_object(versus: Versus | None) -> dict[str, object] | None:
     if versus is None:
         return None
     return {
-        "baseline": versus.baseline,
+        "baseline": _or_null(versus.baseline),
         "ratio": versus.ratio,
         "ratio_ci": versus.interval,
+        "confidence": versus.comparison.confidence if versus.comparison else None,
+        "method": versus.comparison.method if versus.comparison else None,
+        "sessions": len(versus.comparison.session_ratios) if versus.comparison else 0,
+        "disagree": versus.comparison.disagree if versus.comparison else False,
         "pairs": versus.comparison.pairs if versus.comparison else 0,
         "paired": versus.comparison.paired if versus.comparison else None,
         "verdict": versus.verdict,
@@ -92,6 +97,10 @@ def _versus_columns(prefix: str, versus_of: Callable[[Row], Versus | None]) -> d
         f"{prefix}_ratio": value("ratio"),
         f"{prefix}_ratio_ci_low": bound(0),
         f"{prefix}_ratio_ci_high": bound(1),
+        f"{prefix}_confidence": value("confidence"),
+        f"{prefix}_method": value("method"),
+        f"{prefix}_sessions": value("sessions"),
+        f"{prefix}_disagree": value("disagree"),
         f"{prefix}_pairs": value("pairs"),
         f"{prefix}_paired": value("paired"),
         f"{prefix}_verdict": value("verdict"),
@@ -101,6 +110,7 @@ def _versus_columns(prefix: str, versus_of: Callable[[Row], Versus | None]) -> d
 
 CSV_COLUMNS: dict[str, Value] = {
     **{f"group_{name}": _group_value(name) for name in GROUP_KEY},
+    "variant": lambda row: row.variant,
     "mode": lambda row: row.mode,
     "effective_mode": lambda row: row.effective_mode,
     "num_devices": lambda row: row.num_devices,

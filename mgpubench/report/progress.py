@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mgpubench.analysis.findings.catalogue import has_table_note
 from mgpubench.analysis.findings.kind import Finding
-from mgpubench.config.plan import Plan
 from mgpubench.config.run_config import RunConfig
 from mgpubench.errors import BenchError
 from mgpubench.format import format_duration, format_rate, plain
@@ -44,7 +44,8 @@ class SessionDisplay:
         self._task = self._bar.add_task("loading torch", total=None, rate="") if self._bar else None
         if self._bar is not None:
             self._bar.start()
-        self._plan: Plan | None = None
+        self._num_runs = self._num_steps = 0
+        """Of this call, as far as they are known."""
         self._config: RunConfig | None = None
         self._number = 0
         """Number of the run in this call, which may make only a part of the plan."""
@@ -56,12 +57,14 @@ class SessionDisplay:
         """Print a line that begins with `note:`."""
         self._line(f"note: {text}")
 
-    def begin_session(self, plan: Plan) -> None:
-        """Start the bar over all steps of all runs."""
-        self._plan = plan
-        self._session_began_s = self._printed_at_s = time.monotonic()
+    def add_runs(self, runs: Sequence[RunConfig]) -> None:
+        """Extend the bar over the steps of these runs."""
+        if not self._num_runs:
+            self._session_began_s = self._printed_at_s = time.monotonic()
+        self._num_runs += len(runs)
+        self._num_steps += sum(config.total_steps for config in runs)
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, total=_total_steps(plan))
+            self._bar.update(self._task, total=self._num_steps)
 
     def begin_run(self, config: RunConfig) -> None:
         """Show the name of the run in the bar."""
@@ -115,15 +118,14 @@ class SessionDisplay:
             self._bar.stop()
 
     def _name(self, config: RunConfig) -> str:
-        total = len(self._plan.runs) if self._plan else 0
-        return f"run {self._number}/{total} (round {config.round}) {config.label}"
+        return f"run {self._number}/{self._num_runs} (round {config.round}) {config.label}"
 
     def _left(self, steps: int) -> str:
         done = self._steps_before + steps
-        if not self._plan or not done:
+        if not done:
             return ""
         elapsed_s = time.monotonic() - self._session_began_s
-        left_s = elapsed_s / done * (_total_steps(self._plan) - done)
+        left_s = elapsed_s / done * (self._num_steps - done)
         return f"({format_duration(left_s)} left)" if left_s >= 1 else ""
 
     def _is_silent_for_long(self) -> bool:
@@ -135,10 +137,6 @@ class SessionDisplay:
     def _line(self, text: str) -> None:
         self._printed_at_s = time.monotonic()
         self._console.print(plain(text.rstrip()))
-
-
-def _total_steps(plan: Plan) -> int:
-    return sum(config.total_steps for config in plan.runs)
 
 
 def _make_bar(console: Console) -> Progress:

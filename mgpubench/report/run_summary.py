@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
+from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from mgpubench.analysis.compare import Row, compare
 from mgpubench.analysis.metrics import data_wait_share
-from mgpubench.config.plan import Plan
+from mgpubench.config.run_config import RunConfig
 from mgpubench.config.types import DEFAULT_MARGIN
 from mgpubench.format import (
     UNKNOWN,
@@ -30,19 +31,18 @@ STEPS_TITLE = "steps (median over the runs) and memory (highest of the runs)"
 STEP_FIGURES = ("step_time_median_s", "step_time_p95_s", "step_time_p99_s")
 
 
-def print_summary(records: Sequence[RunRecord]) -> None:
+def print_summary(records: Sequence[RunRecord], folder: Path) -> None:
     """Print the comparison of a session's runs, and figures about their steps."""
     console = Console(highlight=False)
     rows = compare(records, None, DEFAULT_MARGIN)
-    print_comparison(rows, console)
+    print_comparison(rows, console, {record.session_id: folder for record in records})
     console.print()
     console.print(Text(STEPS_TITLE, style="bold"), soft_wrap=True)
     print_table(_step_columns(rows, records), console)
 
 
-def print_plan(plan: Plan) -> None:
-    """Print the runs of a plan in their order."""
-    runs = plan.runs
+def print_runs(runs: Sequence[RunConfig]) -> None:
+    """Print runs in their order."""
     first = runs[0]
     console = Console(highlight=False)
     title = (
@@ -53,6 +53,7 @@ def print_plan(plan: Plan) -> None:
     columns = [
         Column("run", [str(run.position) for run in runs]),
         Column("round", [str(run.round) for run in runs]),
+        *_variant_column(runs),
         Column("mode", [run.mode for run in runs], is_number=False),
         Column("devices", [str(run.num_devices) for run in runs]),
         Column("batch per\ndevice", [str(run.batch_per_device) for run in runs]),
@@ -60,6 +61,11 @@ def print_plan(plan: Plan) -> None:
         Column("steps", [str(run.total_steps) for run in runs]),
     ]
     print_table(columns, console)
+
+
+def _variant_column(runs: Sequence[RunConfig]) -> list[Column]:
+    names = [plain(run.variant) for run in runs]
+    return [Column("variant", names, is_number=False)] if any(names) else []
 
 
 def _step_columns(rows: Sequence[Row], records: Sequence[RunRecord]) -> list[Column]:
@@ -118,4 +124,4 @@ def _peaks(key: tuple[object, ...], records: Sequence[RunRecord]) -> str:
 
 
 def _key(run: Row | RunRecord) -> tuple[object, ...]:
-    return run.mode, run.effective_mode, run.num_devices, run.options
+    return run.variant, run.mode, run.effective_mode, run.num_devices, run.options

@@ -14,7 +14,8 @@ from mgpubench.analysis.compare import Row
 from mgpubench.analysis.groups import GROUP_KEY, Group
 from mgpubench.format import UNKNOWN, plain
 from mgpubench.report.columns import Column, comparison_columns
-from mgpubench.report.sentences import sentences_about
+from mgpubench.report.commands import Folders
+from mgpubench.report.sentences import NO_FOLDERS, sentences_about
 from mgpubench.results.csv_format import format_cell
 
 MAX_VALUES = 4
@@ -22,7 +23,7 @@ MAX_VALUES = 4
 
 _IN_TITLE = (
     *("model", "data", "image_size", "precision", "scaling", "batch_per_device", "global_batch"),
-    *("channels_last", "compiled", "device_models"),
+    *("channels_last", "compiled", "device_models", "variants"),
 )
 
 
@@ -35,13 +36,17 @@ class Section:
     sentences: list[str]
 
 
-def describe(rows: Sequence[Row]) -> list[Section]:
+def describe(rows: Sequence[Row], folders: Folders = NO_FOLDERS) -> list[Section]:
     """The sections of a comparison, one for each group of equal work, in the order of the rows."""
     groups = [(group, list(members)) for group, members in groupby(rows, lambda row: row.group)]
     differing = _differing([group for group, _ in groups])
     beyond_title = [name for name in differing if name not in _IN_TITLE]
     sections = [
-        Section(_title(group, beyond_title), comparison_columns(members), sentences_about(members))
+        Section(
+            _title(group, beyond_title),
+            comparison_columns(members),
+            sentences_about(members, folders),
+        )
         for group, members in groups
     ]
     if differing:
@@ -73,6 +78,7 @@ def _title(group: Group, differing: Sequence[str]) -> str:
         group.precision,
         "channels-last" if group.channels_last else "",
         "compiled" if group.compiled else "",
+        f"variants {group.variants}" if group.variants else "",
         group.batch_per_device and f"batch {group.batch_per_device} per device",
         group.global_batch and f"batch {group.global_batch} global",
         group.device_models,

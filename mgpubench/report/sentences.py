@@ -3,56 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from types import MappingProxyType
 
 from mgpubench.analysis.compare import Row, Versus
+from mgpubench.analysis.comparison import Comparison
 from mgpubench.analysis.findings.catalogue import KINDS, has_table_note
-from mgpubench.analysis.stats import MIN_RUNS, Comparison
-from mgpubench.format import format_count, format_interval, format_ratio, plain
+from mgpubench.analysis.stats import MIN_ROUNDS, MIN_SESSIONS
+from mgpubench.config.preset import STANDARD
+from mgpubench.format import (
+    format_confidence,
+    format_count,
+    format_interval,
+    format_percent,
+    format_ratio,
+    plain,
+)
 from mgpubench.report.columns import row_label, row_place
+from mgpubench.report.commands import Folders, command_to_resume, command_to_run
 
-UNPAIRED_NOTE = "unpaired: drift between sessions is not covered"
 PAIRED_NOTE = "ratios are over the rounds that both rows have, totals over all runs of a row"
+FAMILY_NOTE = (
+    "the verdicts against {baseline} hold together at 95 %, so each interval is wider; ddp against "
+    "dp holds by itself"
+)
 
 MAX_ADVISED_ROUNDS = 100
 """More rounds are not recommended: the machine is too noisy."""
 
+NO_FOLDERS: Folders = MappingProxyType({})
 
-def sentences_about(rows: Sequence[Row]) -> list[str]:
+
+def sentences_about(rows: Sequence[Row], folders: Folders = NO_FOLDERS) -> list[str]:
     """The sentences about the rows of one group, in the order in which they are printed."""
     return [
-        *_answers(rows),
-        *_hints(rows),
+        *_answers(rows, folders),
+        *_hints(rows, folders),
         *_missing_baselines(rows),
-        *_unpaired_note(rows),
+        *_unpaired(rows),
+        *_disagreements(rows),
+        *_noise_floors(rows),
         *_findings(rows),
         *_row_warnings(rows),
         *_paired_note(rows),
+        *_family_note(rows),
         *_table_notes(rows),
     ]
 
 
-def _answers(rows: Sequence[Row]) -> Iterator[str]:
-    """DDP or DP? `ddp against dp on 2 devices: 1.170x (5 paired rounds): faster`."""
+def _answers(rows: Sequence[Row], folders: Folders) -> Iterator[str]:
+    """DDP or DP, and one variant or another, as a sentence."""
     for row in rows:
-        if (versus := row.versus_dp) and versus.comparison:
+        against = row.versus_dp if not row.variant else row.versus_baseline
+        if against and against.comparison and against.comparison.paired:
+            place = format_count(row.num_devices, "device")
             yield (
-                f"{row_label(row)} against dp on {format_count(row.num_devices, 'device')}: "
-                f"{format_ratio(versus.ratio)}x ({_evidence(versus.comparison)}): "
-                f"{_conclusion(versus)}"
+                f"{row_label(row)} against {plain(against.baseline)} on {place}: "
+                f"{format_ratio(against.ratio)}x ({_evidence(against.comparison)}): "
+                f"{_conclusion(row, against, folders)}"
             )
 
 
-def _hints(rows: Sequence[Row]) -> Iterator[str]:
-    """What to do about undecided rows, except those whose answer about ddp and dp says it."""
+def _hints(rows: Sequence[Row], folders: Folders) -> Iterator[str]:
+    """What to do about undecided rows, except those whose answer says it."""
     undecided = [
-        versus
+        (row, versus)
         for row in rows
         if (versus := row.versus_baseline)
-        if versus.verdict == "undecided" and versus != row.versus_dp
+        if versus.verdict == "undecided" and versus != row.versus_dp and not row.variant
     ]
     if undecided:
-        hardest = max(undecided, key=lambda versus: versus.rounds_needed or 0)
-        yield f"undecided against {hardest.baseline}: {_advice(hardest)}"
+        row, hardest = max(undecided, key=lambda pair: _difficulty(pair[1]))
+        yield f"undecided against {plain(hardest.baseline)}: {_advice(row, hardest, folders)}"
+
+
+def _difficulty(versus: Versus) -> float:
+    """Rounds needed; a case that no number of rounds would settle is the hardest."""
+    return float("inf") if versus.rounds_needed is None else versus.rounds_needed
 
 
 def _missing_baselines(rows: Sequence[Row]) -> Iterator[str]:
@@ -67,20 +93,57 @@ def _missing_baselines(rows: Sequence[Row]) -> Iterator[str]:
         if row.runs and row.versus_baseline and row.versus_baseline.ratio is None
     ]
     if all(row.versus_baseline is not None for row in rows):
-        yield f"nothing to compare with: there is no run of {baseline or 'single or dp'} here"
+        name = plain(baseline) or "single or dp"
+        yield f"nothing to compare with: there is no run of {name} here"
     elif alone:
-        yield f"no {baseline} on as many devices to compare with: {', '.join(alone)}"
+        yield f"no {plain(baseline)} on as many devices to compare with: {', '.join(alone)}"
 
 
-def _unpaired_note(rows: Sequence[Row]) -> Iterator[str]:
-    comparisons = [
-        versus.comparison
+def _unpaired(rows: Sequence[Row]) -> Iterator[str]:
+    """Ratios without a verdict, the reason, and the command that would give one."""
+    unpaired = [
+        row
         for row in rows
         for versus in (row.versus_baseline, row.versus_dp)
-        if versus
+        if versus and versus.comparison and not versus.comparison.paired and versus.is_judged
     ]
-    if any(comparison and not comparison.paired for comparison in comparisons):
-        yield UNPAIRED_NOTE
+    if not unpaired:
+        return
+    names = ", ".join(dict.fromkeys(row_place(row) for row in unpaired))
+    yield (
+        f"no verdict for {names}: no round of one sitting has both sides, and a machine may differ "
+        f"by several percent between two times; to get one: {command_to_run(_to_measure(rows))}"
+    )
+
+
+def _to_measure(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row.runs and row.is_judged] or list(rows)
+
+
+def _disagreements(rows: Sequence[Row]) -> Iterator[str]:
+    for row in rows:
+        for versus in dict.fromkeys((row.versus_baseline, row.versus_dp)):
+            if versus and versus.comparison and versus.comparison.disagree:
+                ratios = versus.comparison.session_ratios
+                yield (
+                    f"sessions disagree about {row_place(row)} against {plain(versus.baseline)}: "
+                    f"from {format_ratio(ratios[0])}x to {format_ratio(ratios[-1])}x, by more than "
+                    "chance; compare them one by one"
+                )
+
+
+def _noise_floors(rows: Sequence[Row]) -> Iterator[str]:
+    """What an A/A test shows: the smallest difference that can be seen here."""
+    for row in rows:
+        versus = row.versus_baseline
+        comparison = versus.comparison if versus and row.variant.startswith("aa-") else None
+        if comparison and comparison.noise_floor is not None:
+            yield (
+                f"noise floor of {row.mode} on {format_count(row.num_devices, 'device')}: "
+                f"{comparison.pairs} rounds find a difference of "
+                f"{format_percent(comparison.noise_floor)} in 80 of 100 cases, and a smaller one "
+                "more rarely"
+            )
 
 
 def _findings(rows: Sequence[Row]) -> Iterator[str]:
@@ -122,6 +185,19 @@ def _has_fewer_pairs(row: Row, rows: Sequence[Row]) -> bool:
     return versus.comparison.pairs < max([row.runs, *baselines])
 
 
+def _family_note(rows: Sequence[Row]) -> Iterator[str]:
+    """Why intervals of several rows are wider than those of one."""
+    shared = [
+        row.versus_baseline
+        for row in rows
+        if row.versus_baseline
+        and row.versus_baseline.comparison
+        and (row.versus_baseline.comparison.confidence or 0) > 0.951
+    ]
+    if shared:
+        yield FAMILY_NOTE.format(baseline=plain(shared[0].baseline))
+
+
 def _table_notes(rows: Sequence[Row]) -> Iterator[str]:
     codes = {code for row in rows for code in row.findings}
     if any(row.group.device_type == "cpu" for row in rows):
@@ -132,30 +208,49 @@ def _table_notes(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _evidence(comparison: Comparison) -> str:
-    if comparison.paired:
-        evidence = format_count(comparison.pairs, "paired round")
-    else:
-        evidence = f"{format_count(comparison.pairs, 'run')} or more a side, unpaired"
-    if comparison.interval is None:
-        return evidence
-    return f"95 % CI {format_interval(comparison.interval)}, {evidence}"
+    """What a ratio is based on: `95 % CI 1.120..1.220, 6 paired rounds of one session`."""
+    rounds = format_count(comparison.pairs, "paired round")
+    count = len(comparison.session_ratios)
+    scope = "of one session" if count == 1 else f"in {count} sessions"
+    parts = [f"{rounds} {scope}"]
+    if comparison.interval and comparison.confidence:
+        confidence = format_confidence(comparison.confidence)
+        parts.insert(0, f"{confidence} CI {format_interval(comparison.interval)}")
+    if comparison.method == "sequence":
+        parts.append("rounds were added")
+    if comparison.method == "both":
+        parts.append(" and ".join(f"{format_ratio(ratio)}x" for ratio in comparison.session_ratios))
+    return ", ".join(parts)
 
 
-def _conclusion(versus: Versus) -> str:
+def _conclusion(row: Row, versus: Versus, folders: Folders) -> str:
     if versus.verdict is None:
         return "no verdict for passthrough or oversubscribed devices"
-    if versus.verdict == "equivalent":
-        return f"equivalent within {versus.margin * 100:g} %"
     if versus.verdict == "undecided":
-        return f"undecided, {_advice(versus)}"
-    return versus.verdict
+        return f"undecided, {_advice(row, versus, folders)}"
+    within = f" within {versus.margin * 100:g} %" if versus.verdict == "equivalent" else ""
+    in_both = versus.comparison is not None and versus.comparison.method == "both"
+    return f"{versus.verdict}{within}{' in both sessions' if in_both else ''}"
 
 
-def _advice(versus: Versus) -> str:
-    if versus.interval is None:
-        return f"at least {MIN_RUNS} rounds are needed to tell (--rounds {MIN_RUNS})"
-    if versus.rounds_needed is None:
+def _advice(row: Row, versus: Versus, folders: Folders) -> str:
+    """What would settle an undecided comparison."""
+    comparison = versus.comparison
+    if comparison is None:
+        return "nothing to compare with"
+    if comparison.method == "both":
+        return (
+            "since the two sessions do not give the same verdict; with "
+            f"{MIN_SESSIONS} sessions there is an interval over all of them"
+        )
+    if comparison.method == "sessions":
+        return "more sessions would narrow the interval"
+    if comparison.pairs < MIN_ROUNDS:
+        return f"at least {MIN_ROUNDS} rounds are needed to tell (--rounds {STANDARD.rounds})"
+    needed = comparison.rounds_needed
+    if needed is None:
         return "and more rounds would hardly settle it"
-    if versus.rounds_needed > MAX_ADVISED_ROUNDS:
-        return f"too noisy to settle here: it would take about {versus.rounds_needed} rounds"
-    return f"about {versus.rounds_needed} rounds would settle it (--rounds {versus.rounds_needed})"
+    if needed > MAX_ADVISED_ROUNDS:
+        return f"too noisy to settle here: it would take about {needed} rounds"
+    command = command_to_resume(row, folders, needed)
+    return f"about {needed} rounds would settle it: {command}"

@@ -14,20 +14,27 @@ from rich.text import Text
 
 from mgpubench.analysis.compare import Row
 from mgpubench.report.columns import Column
-from mgpubench.report.sections import describe
+from mgpubench.report.commands import Folders
+from mgpubench.report.sections import Section, describe
+from mgpubench.report.sentences import NO_FOLDERS
 
 _AS_WIDE_AS_NEEDED = 10_000
 
 
-def print_comparison(rows: Sequence[Row], console: Console) -> None:
+def print_comparison(rows: Sequence[Row], console: Console, folders: Folders = NO_FOLDERS) -> None:
     """Print a table for each group of equal work, with the sentences about it."""
-    for number, section in enumerate(describe(rows)):
+    for number, section in enumerate(describe(rows, folders)):
         if number:
             console.print()
-        console.print(Text(section.title, style="bold"), soft_wrap=True)
-        print_table(section.columns, console)
-        for sentence in section.sentences:
-            console.print(Text(sentence), soft_wrap=True)
+        print_section(section, console)
+
+
+def print_section(section: Section, console: Console) -> None:
+    """Print a title, a table and its sentences."""
+    console.print(Text(section.title, style="bold"), soft_wrap=True)
+    print_table(section.columns, console)
+    for sentence in section.sentences:
+        console.print(Text(sentence), soft_wrap=True)
 
 
 def print_table(columns: Sequence[Column], console: Console) -> None:
@@ -44,13 +51,19 @@ def print_table(columns: Sequence[Column], console: Console) -> None:
     console.print(table, soft_wrap=True)
 
 
-def comparison_markdown(rows: Sequence[Row]) -> str:
+def comparison_markdown(rows: Sequence[Row], folders: Folders = NO_FOLDERS) -> str:
     """The same tables and sentences as Markdown."""
-    blocks = []
-    for section in describe(rows):
-        blocks += [f"### {_escape(section.title)}", _markdown_table(section.columns)]
-        blocks += ["\n".join(f"- {_escape(sentence)}" for sentence in section.sentences)]
-    return "\n\n".join(block for block in blocks if block) + "\n"
+    return "\n\n".join(section_markdown(section) for section in describe(rows, folders)) + "\n"
+
+
+def section_markdown(section: Section) -> str:
+    """A section as Markdown, without a line feed at the end."""
+    blocks = [
+        f"### {_escape(section.title)}",
+        _markdown_table(section.columns),
+        "\n".join(f"- {_escape(sentence)}" for sentence in section.sentences),
+    ]
+    return "\n\n".join(block for block in blocks if block)
 
 
 def _markdown_table(columns: Sequence[Column]) -> str:

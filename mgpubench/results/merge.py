@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mgpubench.format import format_count
@@ -17,14 +17,16 @@ class Reading:
 
     records: list[RunRecord]
     warnings: list[str]
+    folders: dict[str, Path] = field(default_factory=dict)
+    """The folder of each session."""
 
 
 def merge(readings: Mapping[Path, Reading], warnings: Sequence[str] = ()) -> Reading:
     """All runs, each once, and all warnings.
 
-    A copied session or line would count twice. Failures of a run that was repeated by `--resume`
-    are left out. If ok runs have the same run_id and different figures, none of them is used, since
-    it is unknown which is right.
+    A copied session or line would count twice. If ok runs have the same run_id and different
+    figures, none of them is used, since it is unknown which is right. Of a round that was repeated
+    by `--resume`, the best sitting counts. Failed attempts stay, also if the run succeeded later.
     """
     chosen = _choose([record for reading in readings.values() for record in reading.records])
     records: list[RunRecord] = []
@@ -45,7 +47,8 @@ def merge(readings: Mapping[Path, Reading], warnings: Sequence[str] = ()) -> Rea
             for fate, text in _LEFT_OUT.items()
             if left_out[fate]
         ]
-    return Reading(records, messages)
+    folders = {record.session_id: taken[record.run_id].parent for record in reversed(records)}
+    return Reading(best_sittings(records), messages, folders)
 
 
 _USED, _REPLACED, _REPEATED, _KNOWN = "used", "replaced", "repeated", "known"
@@ -53,6 +56,53 @@ _LEFT_OUT = {
     _REPEATED: "which repeat or contradict another run of the same run_id",
     _KNOWN: "whose run_id was already read from another file",
 }
+
+
+def best_sittings(records: Sequence[RunRecord]) -> list[RunRecord]:
+    """The runs that count, and all failed attempts.
+
+    Two runs are a pair only if they were made in one sitting. So of each round the sitting with
+    most ok runs counts, and the later one on a tie. A run that is ok only in another sitting is
+    used from there, without a pair. Interrupted attempts of a run that succeeded are left out.
+    """
+    best = _best_sitting_of_rounds(records)
+    by_run: defaultdict[tuple[str, int | None], list[RunRecord]] = defaultdict(list)
+    for record in records:
+        by_run[record.session_id, record.position].append(record)
+    used: set[int] = set()
+    for (session, position), attempts in by_run.items():
+        counting: Sequence[RunRecord] = attempts
+        if session and position is not None:
+            counting = _that_count(attempts, best.get((session, attempts[0].round)))
+        used.update(map(id, counting))
+    return [record for record in records if id(record) in used]
+
+
+def _best_sitting_of_rounds(
+    records: Iterable[RunRecord],
+) -> dict[tuple[str, int | None], int]:
+    ok_runs: Counter[tuple[str, int | None, int]] = Counter()
+    for record in records:
+        if record.is_ok:
+            ok_runs[record.session_id, record.round, record.sitting or 1] += 1
+    best: dict[tuple[str, int | None], tuple[int, int]] = {}
+    for (session, round_, sitting), count in ok_runs.items():
+        key = (session, round_)
+        best[key] = max(best.get(key, (0, 0)), (count, sitting))
+    return {key: sitting for key, (_, sitting) in best.items()}
+
+
+def _that_count(attempts: Sequence[RunRecord], best: int | None) -> list[RunRecord]:
+    ok = [attempt for attempt in attempts if attempt.is_ok]
+    if not ok:
+        return list(attempts)
+    sittings = {attempt.sitting or 1 for attempt in ok}
+    sitting = best if best in sittings else max(sittings)
+    return [
+        attempt
+        for attempt in attempts
+        if attempt.status == "failed" or (attempt.is_ok and (attempt.sitting or 1) == sitting)
+    ]
 
 
 def _choose(records: Sequence[RunRecord]) -> dict[str, RunRecord | None]:

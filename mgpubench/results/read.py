@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from mgpubench.errors import NoUsableResults, ResultsUnreadable
+from mgpubench.errors import ResultsUnreadable
 from mgpubench.results.merge import Reading, merge
 from mgpubench.results.parse import (
     PARSERS,
@@ -53,24 +53,23 @@ def read_sessions(paths: Sequence[Path]) -> Reading:
     return merge(readings, [refusal.message for refusal in refusals])
 
 
-def newest_session(root: Path) -> tuple[Path, int]:
-    """The newest session folder under `root` that has an ok run, and how many others there are.
+def sessions_newest_first(root: Path) -> Iterator[tuple[Path, list[RunRecord]]]:
+    """The session folders under `root` that can be read, with their runs.
 
     Raises:
         ResultsUnreadable: if there is no session.
-        NoUsableResults: if no session has an ok run.
     """
     folders = [file.parent for file in _find_files(root)]
     # A folder with a name of its own (an example, a copy) is never the newest.
-    folders.sort(key=lambda folder: (_is_session(folder), folder.name))
-    for folder in reversed(folders):
+    folders.sort(key=lambda folder: (_is_session(folder), folder.name), reverse=True)
+    for folder in folders:
         with suppress(ResultsUnreadable):
-            if any(record.is_ok for record in read_runs(folder / RUNS_CSV).records):
-                return folder, sum(map(_is_session, folders)) - _is_session(folder)
-    raise NoUsableResults(
-        f"no results in {root}: no session there has a run that succeeded",
-        "See the column `error` in runs.csv for the reason.",
-    )
+            yield folder, read_runs(folder / RUNS_CSV).records
+
+
+def count_sessions(root: Path) -> int:
+    """How many session folders are under `root`, without those with a name of their own."""
+    return sum(_is_session(file.parent) for file in _find_files(root))
 
 
 def _is_session(folder: Path) -> bool:

@@ -7,6 +7,11 @@ from typing import Literal
 
 SCHEMA_VERSION = 1
 
+METHOD_VERSION = 2
+"""Rises when a figure changes its definition or is measured differently, so that older figures are
+not compared with newer ones. 2: pairs are made within a sitting, and runs follow each other
+evenly."""
+
 Status = Literal["ok", "failed", "interrupted"]
 
 
@@ -45,6 +50,8 @@ class Figures:
     """None without --compile."""
     others_cpu_share: float | None = None
     """Share of the usable cores' time, 0 to 1, from the start of the run to its end."""
+    step_time_change: float | None = None
+    """Relative change of the step time over the window; None for a short window."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,9 +67,10 @@ class StepRecord:
     samples: int
 
 
-def run_id(session_id: str, position: int) -> str:
-    """The name of a run. It stays the same if the run is repeated after a failure."""
-    return f"{session_id}-{position:03d}"
+def run_id(session_id: str, position: int, sitting: int = 1) -> str:
+    """The name of a run. If it is repeated in a later sitting, it ends with that sitting."""
+    name = f"{session_id}-{position:03d}"
+    return name if sitting == 1 else f"{name}-{sitting}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,6 +141,18 @@ class RunRecord:
     loader_workers: int | None = None
     """Loader workers of all ranks together; None if nothing is loaded."""
     dataset_digest: str = ""
+    variant: str = ""
+    variant_number: int | None = None
+    """Place of the variant on the command line, from 1."""
+    sitting: int | None = None
+    """1 for the call that began the session, 2 for the first `--resume`, and so on."""
+    environment: str = ""
+    """8 hex digits for the environment variables that change the speed, or `none`."""
+    method_version: int | None = None
+    rounds_added: int | None = None
+    """None if the number of rounds was fixed. Otherwise the session is judged by a confidence
+    sequence, and this is how many rounds had been added to those that were planned."""
+    step_time_change: float | None = None
 
     @property
     def is_ok(self) -> bool:

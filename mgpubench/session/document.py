@@ -14,8 +14,9 @@ from mgpubench.config.request import Request
 from mgpubench.config.run_config import DdpOptions, RunConfig
 from mgpubench.errors import RequestRefused
 from mgpubench.machine.ask import program_output
+from mgpubench.machine.environment import recorded_environment
 from mgpubench.machine.system import Survey
-from mgpubench.results.schema import SCHEMA_VERSION, run_id
+from mgpubench.results.schema import SCHEMA_VERSION
 from mgpubench.results.session_folder import DIGEST, SESSION_JSON, digest_of
 from mgpubench.session.prepare import Workload
 
@@ -34,32 +35,29 @@ class SavedSession:
     request: Request
     plan: Plan
 
-    def id_of(self, run: RunConfig) -> str:
-        """The run_id of a run of the plan."""
-        return run_id(self.id, run.position)
-
 
 def installed_part(survey: Survey) -> dict[str, object]:
     """The part of session.json that must be the same when a session is resumed."""
     return {
         "machine": survey.machine and asdict(survey.machine),
-        "environment": survey.environment,
+        "environment": recorded_environment(survey.environment),
         "torch": survey.build and asdict(survey.build),
     }
 
 
 def trained_part(workload: Workload) -> dict[str, object]:
     """The part that must be the same too, but is known only after the preflight."""
-    listing = workload.listing
     return {
-        "dataset": listing
-        and {
-            "samples": len(listing.samples),
-            "classes": len(listing.classes),
-            "digest": listing.digest,
-            "name": listing.name,
-        },
-        "model_facts": asdict(workload.model),
+        "datasets": [
+            {
+                "samples": len(listing.samples),
+                "classes": len(listing.classes),
+                "digest": listing.digest,
+                "name": listing.name,
+            }
+            for listing in workload.listings.values()
+        ],
+        "models": {name: asdict(facts) for name, facts in workload.models.items()},
     }
 
 
@@ -72,6 +70,7 @@ def called_part(request: Request, plan: Plan, argv: Sequence[str]) -> dict[str, 
         "request": asdict(request),
         "plan": [asdict(config) for config in plan.runs],
         "notices": list(plan.notices),
+        "order_seed": plan.order_seed,
     }
 
 
@@ -105,22 +104,25 @@ def load_session(folder: Path) -> SavedSession:
         plan=Plan(
             runs=tuple(_config_from(run) for run in document["plan"]),
             notices=tuple(document["notices"]),
+            order_seed=document["order_seed"],
         ),
     )
 
 
 def _request_from(values: dict[str, Any]) -> Request:
-    lists = {name: value and tuple(value) for name, value in values.items() if name in _LISTS}
-    return Request(**{**values, **lists, "ddp": DdpOptions(**values["ddp"])})
+    variants = tuple(map(_request_from, values["variants"]))
+    return Request(**{**_with_tuples(values, ("modes", "gpus")), "variants": variants})
 
 
 def _config_from(values: dict[str, Any]) -> RunConfig:
-    indices = tuple(values["device_indices"])
-    return RunConfig(**{**values, "device_indices": indices, "ddp": DdpOptions(**values["ddp"])})
+    return RunConfig(**_with_tuples(values, ("device_indices",)))
 
 
-_LISTS = ("modes", "gpus")
-"""Fields of a request that are tuples, which JSON turns into lists."""
+def _with_tuples(values: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Fields as they were before JSON turned tuples into lists, and options into an object."""
+    tuples = {name: values[name] and tuple(values[name]) for name in names}
+    env = tuple((name, value) for name, value in values["env"])
+    return {**values, **tuples, "env": env, "ddp": DdpOptions(**values["ddp"])}
 
 
 def _check_maker(folder: Path, document: Mapping[str, Any]) -> None:

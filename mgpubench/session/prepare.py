@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mgpubench.config.machine_facts import Machine
 from mgpubench.config.plan import Plan
 from mgpubench.config.request import Request
+from mgpubench.config.run_config import RunConfig
 from mgpubench.errors import BenchError, Interrupted
 from mgpubench.launch.scratch import in_scratch
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Supervisor, open_supervisor
-from mgpubench.machine.advice import TEMPORARY, examine
+from mgpubench.machine.advice import COSTLY_VARIABLES, TEMPORARY, examine
 from mgpubench.machine.environment import recorded_environment
 from mgpubench.machine.system import Survey, TorchBuild, describe_system
 from mgpubench.results.schema import ModelFacts
@@ -31,16 +32,15 @@ from mgpubench.training.data.listing import ImageListing, check_enough_images, l
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What all runs of a session train, and where."""
+    """What the runs of a session train, and where."""
 
     machine: Machine
-    model: ModelFacts
-    listing: ImageListing | None
-
-    @property
-    def dataset_samples(self) -> int | None:
-        """Images in the folder; None for synthetic data."""
-        return len(self.listing.samples) if self.listing else None
+    environment: str
+    """Digest of the environment, without what variants set."""
+    models: dict[str, ModelFacts]
+    """By the name of the model."""
+    listings: dict[str, ImageListing]
+    """By the path of the image folder."""
 
 
 def ask_torch(supervisor: Supervisor) -> tuple[Machine, TorchBuild]:
@@ -60,7 +60,10 @@ def take_survey(machine: Machine | None, build: TorchBuild | None, torch_error: 
         machine=machine,
         build=build,
         torch_error=torch_error,
-        environment=recorded_environment(os.environ),
+        environment={
+            **recorded_environment(os.environ),
+            **{name: os.environ[name] for name in COSTLY_VARIABLES if name in os.environ},
+        },
     )
 
 
@@ -79,43 +82,60 @@ def survey_with_or_without_torch(stop: StopSignal) -> Survey:
             return take_survey(None, None, error.message)
 
 
-def list_data(request: Request, stop: StopSignal) -> ImageListing | None:
-    """The images of a request; None for synthetic data."""
-    if not request.uses_folder:
-        return None
+def list_data(request: Request, stop: StopSignal) -> dict[str, ImageListing]:
+    """The images of each folder that a request uses, by the folder's path."""
+    folders = dict.fromkeys(part.data for part in request.parts if part.uses_folder)
     # This takes minutes for a large folder on a slow disk, and there is nothing to lose yet.
     with stop.raising():
-        return list_images(Path(request.data))
+        return {folder: list_images(Path(folder)) for folder in folders}
 
 
-def check_images(plan: Plan, listing: ImageListing) -> None:
+def check_images(plan: Plan, listings: Mapping[str, ImageListing]) -> None:
     """Refuse a folder with too few images for the largest global batch of a plan."""
-    largest = max(config.global_batch for config in plan.runs)
-    check_enough_images(len(listing.samples), largest, listing.root)
+    for folder, listing in listings.items():
+        largest = max(config.global_batch for config in plan.runs if config.data == folder)
+        check_enough_images(len(listing.samples), largest, listing.root)
 
 
-def preflight(supervisor: Supervisor, plan: Plan, listing: ImageListing | None) -> ModelFacts:
-    """Check model and data as far as possible, before anything is written.
+def preflight(
+    supervisor: Supervisor, plan: Plan, listings: Mapping[str, ImageListing]
+) -> dict[str, ModelFacts]:
+    """Check models and data as far as possible, before anything is written.
 
     Raises:
         BenchError: if the plan cannot be run.
     """
-    first = plan.runs[0]
-    if listing is not None:
-        check_images(plan, listing)
-        with in_scratch(supervisor.scratch):
-            listing.save_samples(listing_file(supervisor))
+    check_images(plan, listings)
+    if listings:
         supervisor.call(CHECK_DECODER)
-    inputs = {(config.batch_per_device, config.image_size): config for config in plan.runs}
+    facts = {
+        model: _inspect(supervisor, [config for config in plan.runs if config.model == model])
+        for model in dict.fromkeys(config.model for config in plan.runs)
+    }
+    if compiled := [config for config in plan.runs if config.compiled]:
+        supervisor.call(CHECK_COMPILER, compiled[0].device_type)
+    return facts
+
+
+def _inspect(supervisor: Supervisor, configs: Sequence[RunConfig]) -> ModelFacts:
+    first = configs[0]
+    inputs = {
+        (config.batch_per_device, config.image_size, config.precision): config for config in configs
+    }
     facts: ModelFacts = supervisor.call(
         INSPECT_MODEL,
         list(inputs.values()),
         label=f"--model {first.model}",
         hide_gpus=first.device_type == "cpu",
     )
-    if first.compiled:
-        supervisor.call(CHECK_COMPILER, first.device_type)
     return facts
+
+
+def save_listings(supervisor: Supervisor, listings: Mapping[str, ImageListing]) -> None:
+    """Write the samples of each folder for the workers of a supervisor."""
+    with in_scratch(supervisor.scratch):
+        for folder, listing in listings.items():
+            listing.save_samples(listing_file(supervisor, folder))
 
 
 def disturbances(survey: Survey, plan: Plan) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,13 +14,14 @@ from mgpubench.analysis.findings.catalogue import findings_of
 from mgpubench.analysis.findings.kind import Finding, MeasuredRun
 from mgpubench.analysis.metrics import others_cpu_share, summarize, was_compiled
 from mgpubench.config.machine_facts import Machine
-from mgpubench.config.plan import Plan
 from mgpubench.config.run_config import RunConfig
+from mgpubench.config.types import IMAGE_FOLDER
 from mgpubench.errors import BenchError, Interrupted
 from mgpubench.launch.supervisor import Supervisor
 from mgpubench.machine.cpu_usage import cpu_time
 from mgpubench.results.rank_record import RankRecord
 from mgpubench.results.schema import (
+    METHOD_VERSION,
     SCHEMA_VERSION,
     Figures,
     RunRecord,
@@ -31,7 +32,6 @@ from mgpubench.results.schema import (
 from mgpubench.results.session_folder import Session
 from mgpubench.session.prepare import Workload
 from mgpubench.session.workers import launch_run
-from mgpubench.training.data.listing import ImageListing
 
 
 class Display(Protocol):
@@ -40,8 +40,8 @@ class Display(Protocol):
     def notice(self, text: str) -> None:
         """Show something that matters for reading the results."""
 
-    def begin_session(self, plan: Plan) -> None:
-        """The runs are about to start."""
+    def add_runs(self, runs: Sequence[RunConfig]) -> None:
+        """These runs will be made, after those that were added before."""
 
     def begin_run(self, config: RunConfig) -> None:
         """A run starts."""
@@ -56,14 +56,34 @@ class Display(Protocol):
         """There is a finding about the figures of a run."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sitting:
+    """A call that makes runs of a session."""
+
+    number: int = 1
+    """1 for the call that began the session, 2 for the first `--resume`, and so on."""
+    planned_rounds: int = 0
+    """Rounds that the session began with."""
+    is_sequential: bool = False
+    """True if the session was to go on until it is decided."""
+
+    def rounds_added(self, number: int) -> int | None:
+        """How many rounds a round is beyond the planned ones; None if their number is fixed."""
+        if not self.is_sequential and number <= self.planned_rounds:
+            return None
+        return max(0, number - self.planned_rounds)
+
+
 class Recorder:
     """Makes runs, and records each one however it ends."""
 
-    def __init__(self, session: Session, workload: Workload, display: Display) -> None:
-        self.records: list[RunRecord] = []
+    def __init__(
+        self, session: Session, workload: Workload, display: Display, sitting: Sitting
+    ) -> None:
         self._session = session
         self._workload = workload
         self._display = display
+        self._sitting = sitting
 
     @property
     def folder(self) -> Path:
@@ -88,8 +108,7 @@ class Recorder:
                 raise error
         except BenchError as error:
             return self._write_failure(identity, "failed", error)
-        cores = self._workload.machine.usable_cores
-        others = others_cpu_share(before, cpu_time(), ranks, cores)
+        others = others_cpu_share(before, cpu_time(), ranks)
         return self._write_result(identity, config, ranks, summarize(config, ranks, others))
 
     def _write_result(
@@ -104,7 +123,6 @@ class Recorder:
         identity |= {"compiled": was_compiled(ranks)}
         record = RunRecord(**identity, status="ok", findings=codes, **asdict(figures))
         self._session.append(record, _step_records(record.run_id, config, ranks))
-        self.records.append(record)
         self._display.end_run(record, None)
         for finding in findings:
             self._display.finding(config, finding)
@@ -115,25 +133,25 @@ class Recorder:
     ) -> RunRecord:
         record = RunRecord(**identity, status=status, error=error.message, **asdict(Figures()))
         self._session.append(record, ())
-        self.records.append(record)
         self._display.end_run(record, error)
         return record
 
     def _identity(self, config: RunConfig) -> dict[str, Any]:
         """All of a row but status, error and figures."""
-        machine, workload = self._workload.machine, self._workload
+        machine, model = self._workload.machine, self._workload.models[config.model]
+        listing = self._workload.listings.get(config.data)  # paths are private: only its name
         return {
             "schema_version": SCHEMA_VERSION,
-            "run_id": run_id(self._session.id, config.position),
+            "run_id": run_id(self._session.id, config.position, self._sitting.number),
             "session_id": self._session.id,
             "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "num_nodes": 1,
-            "num_parameters": workload.model.num_parameters,
-            "parameter_bytes": workload.model.parameter_bytes,
-            "model_digest": workload.model.digest,
-            "data": _data_name(config, workload.listing),
-            "dataset_samples": workload.dataset_samples,
-            "dataset_digest": workload.listing.digest if workload.listing else "",
+            "num_parameters": model.num_parameters,
+            "parameter_bytes": model.parameter_bytes,
+            "model_digest": model.digest,
+            "data": f"{IMAGE_FOLDER}{listing.name}" if listing else config.data,
+            "dataset_samples": len(listing.samples) if listing else None,
+            "dataset_digest": listing.digest if listing else "",
             "loader_workers": config.total_workers if config.uses_folder else None,
             "global_batch": config.global_batch,
             "options": config.options,
@@ -145,13 +163,18 @@ class Recorder:
             "driver_version": machine.driver_version,
             "python_version": machine.python_version,
             "mgpubench_version": __version__,
+            "sitting": self._sitting.number,
+            "environment": self._workload.environment,
+            "method_version": METHOD_VERSION,
+            "rounds_added": self._sitting.rounds_added(config.round),
             **{name: getattr(config, name) for name in _COPIED_FROM_CONFIG},
         }
 
 
 _COPIED_FROM_CONFIG = (
-    "round", "position", "mode", "effective_mode", "device_type", "num_devices", "world_size",
-    "backend", "model", "image_size", "precision", "channels_last", "compiled", "scaling",
+    "round", "position", "variant", "variant_number", "mode", "effective_mode", "device_type",
+    "num_devices", "world_size", "backend", "model", "image_size", "precision", "channels_last",
+    "compiled", "scaling",
     "batch_per_device", "workers_per_device", "threads_per_rank", "warmup_steps", "steps", "seed",
 )  # fmt: skip
 
@@ -171,13 +194,6 @@ def _step_records(
                 data_wait_s=data_wait_s,
                 samples=samples,
             )
-
-
-def _data_name(config: RunConfig, listing: ImageListing | None) -> str:
-    """The data as rows name it. For a folder that is only its name, since paths are private."""
-    if listing is None:
-        return config.data
-    return f"imagefolder:{listing.name}"
 
 
 def _device_names(config: RunConfig, machine: Machine) -> str:

@@ -3,38 +3,82 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from mgpubench.config.plan import Plan
+from mgpubench.config.run_config import RunConfig
 from mgpubench.errors import RequestRefused
+from mgpubench.format import format_count
 from mgpubench.results.merge import merge
 from mgpubench.results.read import read_runs
 from mgpubench.results.schema import RunRecord
 from mgpubench.results.session_folder import RUNS_CSV
 from mgpubench.session.document import SavedSession
 
-DIGESTS = {
-    "dataset.digest": "the names or sizes of the images have changed",
-    "model_facts.digest": "the layers or the code of the model have changed",
+MEANINGS = {
+    "datasets": "the names or sizes of the images have changed",
+    "models": "the layers or the code of the model have changed",
 }
-"""What a changed digest means. The values themselves say nothing."""
+"""What a changed digest in a part of session.json means. The values themselves say nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
     """How much of a session is done."""
 
-    finished: tuple[RunRecord, ...]
-    """The runs that succeeded, in the order of the file."""
-    missing: Plan
-    """The runs that were not made or failed, in their order."""
+    records: tuple[RunRecord, ...]
+    """All rows of runs.csv that can be used."""
+    plan: Plan
+    """The plan of the session, with all rounds that were added."""
     warnings: tuple[str, ...]
     """About lines of runs.csv that cannot be used. Their runs are repeated."""
 
+    @property
+    def sitting(self) -> int:
+        """The number of the next sitting."""
+        return 1 + max((record.sitting or 1 for record in self.records), default=1)
+
+    @property
+    def finished_ids(self) -> set[str]:
+        """The run_ids that have figures."""
+        return {record.run_id for record in self.records if record.is_ok}
+
+    def missing(self, plan: Plan) -> list[RunConfig]:
+        """The runs of a plan that have no figures."""
+        done = {record.position for record in self.records if record.is_ok}
+        return [run for run in plan.runs if run.position not in done]
+
+    def missing_rounds(self, plan: Plan) -> list[RunConfig]:
+        """All runs of the rounds of a plan that were never complete within one sitting."""
+        sittings: defaultdict[tuple[int | None, int], set[int | None]] = defaultdict(set)
+        for record in self.records:
+            if record.is_ok:
+                sittings[record.round, record.sitting or 1].add(record.position)
+        complete = {
+            number
+            for (number, _), positions in sittings.items()
+            if len(positions) == plan.num_configurations
+        }
+        return [run for run in plan.runs if run.round not in complete]
+
+    def repeated(self, runs: Sequence[RunConfig]) -> Iterator[str]:
+        """What to say about rounds that are made again although some of their runs are there."""
+        done = {record.position for record in self.records if record.is_ok}
+        rounds = sorted({run.round for run in runs if run.position in done})
+        if rounds:
+            count = format_count(sum(run.round in rounds for run in runs), "run")
+            names = ", ".join(map(str, rounds))
+            yield (
+                f"round {names}: all {count} are made again, since only runs of one sitting are "
+                "paired (--resume-only-missing makes the missing ones, without pairs)"
+            )
+
 
 def read_progress(saved: SavedSession) -> Progress:
-    """Find out which runs of a session are done and which are missing.
+    """Find out how much of a session is done.
 
     Raises:
         ResultsUnreadable: if its runs.csv cannot be read.
@@ -44,14 +88,13 @@ def read_progress(saved: SavedSession) -> Progress:
     warnings: list[str] = []
     # A session that was killed at its start has no file yet, or an empty one.
     if path.exists() and path.stat().st_size:
-        reading = merge({path: read_runs(path)})
-        records, warnings = reading.records, reading.warnings
-    finished = tuple(record for record in records if record.is_ok)
-    done = {record.run_id for record in finished}
-    missing = [run for run in saved.plan.runs if saved.id_of(run) not in done]
+        reading = read_runs(path)
+        records, warnings = reading.records, merge({path: reading}).warnings
+    rounds = max((record.round or 0 for record in records), default=0)
+    plan = saved.plan
     return Progress(
-        finished=finished,
-        missing=replace(saved.plan, runs=tuple(missing)),
+        records=tuple(records),
+        plan=plan.with_rounds(rounds) if rounds > plan.rounds else plan,
         warnings=tuple(warnings),
     )
 
@@ -90,7 +133,10 @@ def _differences(name: str, old: object, new: object) -> Iterator[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new}):
             yield from _differences(f"{name}.{key}", old.get(key), new.get(key))
-    elif old != new and name in DIGESTS:
-        yield DIGESTS[name]
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for number, pair in enumerate(zip(old, new, strict=True)):
+            yield from _differences(f"{name}[{number}]", *pair)
+    elif old != new and name.endswith(".digest"):
+        yield MEANINGS[re.split(r"[.\[]", name)[0]]
     elif old != new:
         yield f"{name} was {old!r} and is {new!r}"

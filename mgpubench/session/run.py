@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from mgpubench.config.plan import Plan, make_plan
-from mgpubench.config.request import Request
-from mgpubench.config.types import NUM_SYNTHETIC_CLASSES
-from mgpubench.errors import BenchError
-from mgpubench.format import format_count, shell_path
+from mgpubench.config.request import Request, width_of
+from mgpubench.config.run_config import RunConfig
+from mgpubench.config.types import DEFAULT_MAX_ROUNDS
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Supervisor, open_supervisor
+from mgpubench.machine.environment import environment_digest, recorded_environment
 from mgpubench.machine.host import assumed_machine
-from mgpubench.results.schema import RunRecord
+from mgpubench.machine.system import Survey
+from mgpubench.results.schema import ModelFacts, RunRecord
 from mgpubench.results.session_folder import check_writable, open_session, reopen_session
 from mgpubench.session.document import called_part, installed_part, load_session, trained_part
 from mgpubench.session.prepare import (
@@ -25,10 +27,12 @@ from mgpubench.session.prepare import (
     disturbances,
     list_data,
     preflight,
+    save_listings,
     take_survey,
 )
-from mgpubench.session.recorder import Display, Recorder
-from mgpubench.session.resume import check_unchanged, read_progress
+from mgpubench.session.recorder import Display, Recorder, Sitting
+from mgpubench.session.resume import Progress, check_unchanged, read_progress
+from mgpubench.session.rounds import Environment, Maker, Target, session_records
 from mgpubench.session.workers import COUNT_GPUS, TORCH, preload_for
 from mgpubench.training.data.listing import ImageListing
 
@@ -39,6 +43,10 @@ class Outcome:
 
     folder: Path
     records: list[RunRecord]
+    """The rows that count."""
+    failed: int
+    """Runs of the plan without figures."""
+    planned: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,22 @@ class Call:
     """End the session at the first run that fails."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resume:
+    """How a session is resumed."""
+
+    folder: Path
+    timeout_s: float | None = None
+    """Time limit for the runs to come, unless it is None."""
+    only_missing: bool = False
+    """Make the missing runs alone, and not the whole of their rounds."""
+    rounds: int | None = None
+    """Add rounds up to this number."""
+    until: str = ""
+    """Add rounds until this is reached."""
+    max_rounds: int | None = None
+
+
 def run_session(request: Request, call: Call) -> Outcome:
     """Make every run of a request, in the order of the plan, and record each one at once.
 
@@ -61,17 +85,17 @@ def run_session(request: Request, call: Call) -> Outcome:
         BenchError: if nothing could be started; Interrupted after a signal.
     """
     check_writable(Path(request.out))
-    listing = list_data(request, call.stop)
+    listings = list_data(request, call.stop)
     with open_supervisor(call.stop, preload_for(request)) as supervisor:
         machine, build = ask_torch(supervisor)
         survey = take_survey(machine, build)
-        plan = make_plan(request, machine, _num_classes(listing))
-        _notify(call.display, (*plan.notices, *(listing.warnings if listing else ())))
-        facts = preflight(supervisor, plan, listing)
+        plan = make_plan(request, machine, _num_classes(listings))
+        _notify(call.display, (*plan.notices, *_warnings(listings)))
+        facts = preflight(supervisor, plan, listings)
         # Only now: next to a refusal they would not matter.
         _notify(call.display, disturbances(survey, plan))
-        plan = _with_classes(plan, facts.num_classes)
-        workload = Workload(machine, facts, listing)
+        plan = _with_classes(plan, facts)
+        workload = Workload(machine, _environment(survey, plan), facts, listings)
         document = {
             **called_part(request, plan, call.argv),
             "system": asdict(survey.system),
@@ -79,40 +103,61 @@ def run_session(request: Request, call: Call) -> Outcome:
             **trained_part(workload),
         }
         with open_session(Path(request.out), document, datetime.now(UTC)) as session:
-            return _make_runs(supervisor, plan, Recorder(session, workload, call.display), call)
+            sitting = Sitting(planned_rounds=plan.rounds, is_sequential=bool(request.until))
+            recorder = Recorder(session, workload, call.display, sitting)
+            with _supervisors(supervisor, request, plan, call) as supervisors:
+                maker = _maker(supervisors, recorder, request, call)
+                maker.make_all(plan, plan.runs, _target(request.until, request.max_rounds))
+            return _outcome(recorder)
 
 
-def resume_session(folder: Path, timeout_s: float | None, call: Call) -> Outcome:
-    """Make the runs of a session that are missing or failed, in their order, in the same folder.
-
-    They get `timeout_s` as their time limit, unless it is None.
+def resume_session(resume: Resume, call: Call) -> Outcome:
+    """Make what a session lacks, and add rounds to it if wanted, in the same folder.
 
     Raises:
         BenchError: if there is no such session, or the machine has changed.
     """
-    saved = load_session(folder)
-    with reopen_session(folder, saved.id) as session:
+    saved = load_session(resume.folder)
+    request = saved.request
+    with reopen_session(resume.folder, saved.id) as session:
         progress = read_progress(saved)
         _notify(call.display, (*session.repairs, *progress.warnings))
-        if not progress.missing.runs:
-            _notify(call.display, [f"nothing is missing in {folder}"])
-            return Outcome(folder, list(progress.finished))
-        listing = list_data(saved.request, call.stop)
-        with open_supervisor(call.stop, preload_for(saved.request)) as supervisor:
+        plan, runs = runs_to_make(progress, resume)
+        target = _target(resume.until or request.until, resume.max_rounds or request.max_rounds)
+        sitting = Sitting(progress.sitting, saved.plan.rounds, bool(request.until or resume.until))
+        if not runs and target is None:
+            _notify(call.display, [f"nothing is missing in {resume.folder}"])
+            return _outcome_of(resume.folder, list(progress.records))
+        listings = list_data(request, call.stop)
+        with open_supervisor(call.stop, preload_for(request)) as supervisor:
             machine, build = ask_torch(supervisor)
             survey = take_survey(machine, build)
             # First of all: on another machine the preflight may refuse for other reasons.
             packages = {"system.packages": survey.system.packages}
             check_unchanged(saved, {**installed_part(survey), **packages})
-            workload = Workload(machine, preflight(supervisor, saved.plan, listing), listing)
+            facts = preflight(supervisor, saved.plan, listings)
+            workload = Workload(machine, _environment(survey, plan), facts, listings)
             check_unchanged(saved, trained_part(workload))
-            _notify(call.display, listing.warnings if listing else ())
+            _notify(call.display, _warnings(listings))
             _notify(call.display, disturbances(survey, saved.plan))
-            session.keep_steps_of({record.run_id for record in progress.finished})
-            recorder = Recorder(session, workload, call.display)
-            recorder.records.extend(progress.finished)
-            plan = _with_timeout(progress.missing, timeout_s)
-            return _make_runs(supervisor, plan, recorder, call)
+            _notify(call.display, progress.repeated(runs))
+            session.keep_steps_of(progress.finished_ids)
+            recorder = Recorder(session, workload, call.display, sitting)
+            with _supervisors(supervisor, request, plan, call) as supervisors:
+                maker = _maker(supervisors, recorder, request, call)
+                maker.make_all(plan, runs, target)
+            return _outcome(recorder)
+
+
+def runs_to_make(progress: Progress, resume: Resume) -> tuple[Plan, list[RunConfig]]:
+    """The plan of a resumed session, with added rounds, and its runs that are to be made now."""
+    plan = progress.plan
+    if resume.rounds is not None and resume.rounds > plan.rounds:
+        plan = plan.with_rounds(resume.rounds)
+    if resume.timeout_s is not None:
+        runs = tuple(replace(run, timeout_s=resume.timeout_s) for run in plan.runs)
+        plan = replace(plan, runs=runs)
+    return plan, progress.missing(plan) if resume.only_missing else progress.missing_rounds(plan)
 
 
 def plan_session(request: Request, stop: StopSignal) -> Plan:
@@ -129,37 +174,60 @@ def plan_session(request: Request, stop: StopSignal) -> Plan:
         with open_supervisor(stop, TORCH) as supervisor:
             num_gpus = supervisor.call(COUNT_GPUS)
     plan = make_plan(request, assumed_machine(num_gpus))
-    listing = list_data(request, stop)
-    if listing is None:
-        return plan
-    check_images(plan, listing)
-    return replace(plan, notices=(*plan.notices, *listing.warnings))
+    listings = list_data(request, stop)
+    check_images(plan, listings)
+    return replace(plan, notices=(*plan.notices, *_warnings(listings)))
 
 
-def _make_runs(supervisor: Supervisor, plan: Plan, recorder: Recorder, call: Call) -> Outcome:
-    call.display.begin_session(plan)
-    folder = recorder.folder
-    try:
-        for number, config in enumerate(plan.runs, start=1):
-            record = recorder.run(supervisor, config)
-            if call.fail_fast and not record.is_ok and number < len(plan.runs):
-                left = format_count(len(plan.runs) - number, "run")
-                call.display.notice(f"--fail-fast: {left} left out{_resume_hint(plan, recorder)}")
-                break
-        call.stop.check()
-    except BenchError:
-        finished = format_count(sum(record.is_ok for record in recorder.records), "finished run")
-        call.display.notice(f"{finished} kept in {folder}{_resume_hint(plan, recorder)}")
-        raise
-    return Outcome(folder, recorder.records)
+@contextmanager
+def _supervisors(
+    first: Supervisor, request: Request, plan: Plan, call: Call
+) -> Iterator[Mapping[Environment, Supervisor]]:
+    """A supervisor for each environment of the plan; `first` is the one without changes."""
+    environments = dict.fromkeys(run.env for run in plan.runs if run.env)
+    listings = list_data(request, call.stop)
+    with ExitStack() as stack:
+        supervisors = {(): first} | {
+            env: stack.enter_context(open_supervisor(call.stop, preload_for(request), dict(env)))
+            for env in environments
+        }
+        for supervisor in supervisors.values():
+            save_listings(supervisor, listings)
+        yield supervisors
 
 
-def _resume_hint(plan: Plan, recorder: Recorder) -> str:
-    """The command that makes the rest of a session; empty if nothing is left."""
-    done = {record.position for record in recorder.records if record.is_ok}
-    if all(run.position in done for run in plan.runs):
-        return ""
-    return f"; make the rest with: mgpubench run --resume {shell_path(recorder.folder)}"
+def _maker(
+    supervisors: Mapping[Environment, Supervisor], recorder: Recorder, request: Request, call: Call
+) -> Maker:
+    return Maker(
+        supervisors=supervisors,
+        recorder=recorder,
+        display=call.display,
+        stop=call.stop,
+        cool_down_s=request.cool_down_s,
+        fail_fast=call.fail_fast,
+    )
+
+
+def _target(until: str, max_rounds: int | None) -> Target | None:
+    if not until:
+        return None
+    return Target(width=width_of(until), max_rounds=max_rounds or DEFAULT_MAX_ROUNDS)
+
+
+def _environment(survey: Survey, plan: Plan) -> str:
+    varied = {name for run in plan.runs for name, _ in run.env}
+    return environment_digest(recorded_environment(survey.environment), varied)
+
+
+def _outcome(recorder: Recorder) -> Outcome:
+    return _outcome_of(recorder.folder, session_records(recorder))
+
+
+def _outcome_of(folder: Path, records: list[RunRecord]) -> Outcome:
+    done = {record.position for record in records if record.is_ok}
+    failed = {record.position for record in records} - done
+    return Outcome(folder, records, failed=len(failed), planned=len(done | failed))
 
 
 def _notify(display: Display, notices: Iterable[str]) -> None:
@@ -167,17 +235,16 @@ def _notify(display: Display, notices: Iterable[str]) -> None:
         display.notice(notice)
 
 
-def _num_classes(listing: ImageListing | None) -> int:
-    return NUM_SYNTHETIC_CLASSES if listing is None else len(listing.classes)
+def _warnings(listings: Mapping[str, ImageListing]) -> Iterator[str]:
+    for listing in listings.values():
+        yield from listing.warnings
 
 
-def _with_classes(plan: Plan, num_classes: int) -> Plan:
-    """The plan with the model's own number of classes, which a user's own model decides."""
-    runs = tuple(replace(config, num_classes=num_classes) for config in plan.runs)
+def _num_classes(listings: Mapping[str, ImageListing]) -> dict[str, int]:
+    return {folder: len(listing.classes) for folder, listing in listings.items()}
+
+
+def _with_classes(plan: Plan, facts: Mapping[str, ModelFacts]) -> Plan:
+    """The plan with each model's own number of classes, which a user's own model decides."""
+    runs = tuple(replace(run, num_classes=facts[run.model].num_classes) for run in plan.runs)
     return replace(plan, runs=runs)
-
-
-def _with_timeout(plan: Plan, timeout_s: float | None) -> Plan:
-    if timeout_s is None:
-        return plan
-    return replace(plan, runs=tuple(replace(run, timeout_s=timeout_s) for run in plan.runs))

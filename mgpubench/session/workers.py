@@ -5,6 +5,7 @@ Functions and modules are named and not imported, since they need torch.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,13 +39,18 @@ IMAGES = (*TRAINING, "mgpubench.training.data.decode")
 
 def preload_for(request: Request) -> tuple[str, ...]:
     """The modules that the workers of a request need."""
+    return IMAGES if any(map(_needs_torchvision, request.parts)) else TRAINING
+
+
+def _needs_torchvision(request: Request) -> bool:
     is_built_in = request.smoke if request.model is None else request.model in BUILTIN_MODELS
-    return TRAINING if is_built_in and not request.uses_folder else IMAGES
+    return request.uses_folder or not is_built_in
 
 
-def listing_file(supervisor: Supervisor) -> Path:
-    """The file in which the workers of a session find the samples of its image folder."""
-    return supervisor.scratch / "listing.json"
+def listing_file(supervisor: Supervisor, data: str) -> Path:
+    """The file in which the workers of a supervisor find the samples of an image folder."""
+    name = hashlib.sha256(data.encode(errors="surrogateescape")).hexdigest()[:16]
+    return supervisor.scratch / f"listing-{name}.json"
 
 
 def launch_run(
@@ -71,8 +77,10 @@ def launch_run(
         on_steps(count.steps)
         pace.check(count, elapsed_s)
 
+    listing = listing_file(supervisor, config.data)
+
     def arguments(rank: int) -> tuple[Any, ...]:
-        return config, rank, f"{RUNNERS}.{config.mode}", folder, listing_file(supervisor)
+        return config, rank, f"{RUNNERS}.{config.mode}", folder, listing
 
     job = Job(
         target=target,

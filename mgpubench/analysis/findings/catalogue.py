@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from mgpubench.analysis.findings import data, mixed, timing, work
+from mgpubench.analysis.findings import data, mixed, steadiness, timing, work
 from mgpubench.analysis.findings.kind import Finding, FindingKind, MeasuredRun
 
 KINDS: dict[str, FindingKind] = {
-    kind.code: kind for kind in (*work.KINDS, *timing.KINDS, *data.KINDS, *mixed.KINDS)
+    kind.code: kind
+    for kind in (*work.KINDS, *timing.KINDS, *steadiness.KINDS, *data.KINDS, *mixed.KINDS)
 }
 """Every kind of finding by its code, in the order in which findings are listed."""
 

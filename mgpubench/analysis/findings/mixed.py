@@ -1,4 +1,4 @@
-"""Findings about a row or a table whose runs, or whose rows, differ in something that matters."""
+"""Findings about a row whose runs, or whose baseline, differ in something that matters."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from mgpubench.analysis.findings.kind import FindingKind
 MIXED_IN_ROW = {"mixed-threads": "threads_per_rank", "mixed-loaders": "loader_workers"}
 """The columns that all runs of a row should have in common, by the code of the finding."""
 
-MIXED_IN_TABLE = {"mixed-models": "model_digest", "mixed-data": "dataset_digest"}
-"""The same for all runs of a table."""
-
+SUPERLINEAR = "superlinear"
 UNEQUAL_LOADERS = "unequal-loaders"
 
 KINDS = (
@@ -29,21 +27,6 @@ KINDS = (
         remedy="Compare their sessions separately.",
     ),
     FindingKind(
-        code="mixed-models",
-        meaning=(
-            "Runs of one table trained your own model in different versions (`model_digest`)."
-        ),
-        remedy="Compare their sessions separately.",
-    ),
-    FindingKind(
-        code="mixed-data",
-        meaning=(
-            "Runs of one table loaded folders of the same name in which files differ, or the sizes "
-            "of up to 200 of them (`dataset_digest`). Equal digests do not prove equal images."
-        ),
-        remedy="Compare their sessions separately.",
-    ),
-    FindingKind(
         code=UNEQUAL_LOADERS,
         meaning=(
             "With `--global-batch`, this row and the `single` row that it is divided by load "
@@ -51,5 +34,13 @@ KINDS = (
             "many as the largest `--gpus` of its own session."
         ),
         remedy="Measure both in one session.",
+    ),
+    FindingKind(
+        code=SUPERLINEAR,
+        meaning=(
+            "The speed-up is above the number of devices, and not by chance: `single` was slower "
+            "than one device of this row."
+        ),
+        remedy="Look at `single`: its batch, its threads, other work during its runs.",
     ),
 )

@@ -1,12 +1,12 @@
-"""Findings about time: clocks, drift, and other processes."""
+"""Findings about time: clocks, stalls, and other processes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from mgpubench.analysis.findings.kind import FindingKind, MeasuredRun
-from mgpubench.analysis.metrics import measured_steps, slowest_rank
+from mgpubench.analysis.metrics import measured_steps, slowest_rank, stalled_share
 from mgpubench.format import format_percent
 from mgpubench.results.rank_record import RankRecord
 
@@ -18,12 +18,11 @@ GPU to finish takes some time, which only the host's clock counts."""
 OTHERS_LIMIT = 0.2
 """Quiet runs show up to 7 %, and runs beside two busy loops 31 to 59 % on two cores."""
 
-DRIFT_LIMIT = 0.01
-DRIFT_STANDARD_ERRORS = 2.0
-DRIFT_BATCHES = 8
-MIN_STEPS_FOR_DRIFT = 5 * DRIFT_BATCHES
-"""Not steady: over the window a line through 8 batch means changes by more than 1 %, and by more
-than twice its standard error."""
+STALL_LIMIT = 0.01
+"""Normal noise exceeds this share in fewer than 1 of 1,000 runs, correlated and skewed noise in up
+to 2 of 100."""
+
+SHORT_WINDOW_S = 1.0
 
 
 def _clocks_differ(run: MeasuredRun) -> Iterator[str]:
@@ -55,44 +54,24 @@ def _others_took_the_cores(run: MeasuredRun) -> Iterator[str]:
         )
 
 
-def _drifts(run: MeasuredRun) -> Iterator[str]:
+def _stalls(run: MeasuredRun) -> Iterator[str]:
     times_s = measured_steps(slowest_rank(run.ranks).step_times_s, run.config.steps)
-    if len(times_s) < MIN_STEPS_FOR_DRIFT:
-        return
-    change, error = drift(times_s)
-    if abs(change) > DRIFT_LIMIT and abs(change) > DRIFT_STANDARD_ERRORS * error:
-        advice = "what slowed it down: heat, clocks, other work?"
-        if change < 0:
-            advice = f"try --warmup-steps {max(20, 2 * run.config.warmup_steps)}"
+    share = stalled_share(times_s)
+    if share is not None and share > STALL_LIMIT:
         yield (
-            f"step times changed by {change * 100:+.1f} % of their mean over the window (limit "
-            f"{format_percent(DRIFT_LIMIT)}) after {run.config.warmup_steps} warm-up steps; "
-            f"{advice}"
+            f"{format_percent(share)} of the window was lost in steps that took far longer than "
+            f"the others (limit {format_percent(STALL_LIMIT)}): steps.csv shows which"
         )
 
 
-def drift(times_s: Sequence[float]) -> tuple[float, float]:
-    """Relative change of the step time over the window, and its standard error.
-
-    Least squares through the means of DRIFT_BATCHES equal batches; a remainder of steps at the
-    start is left out. Batch means, since single steps are correlated.
-    """
-    size = len(times_s) // DRIFT_BATCHES
-    first = len(times_s) - size * DRIFT_BATCHES
-    means = [
-        math.fsum(times_s[start : start + size]) / size
-        for start in range(first, len(times_s), size)
-    ]
-    centre = (DRIFT_BATCHES - 1) / 2
-    average = math.fsum(means) / DRIFT_BATCHES
-    spread = sum((i - centre) ** 2 for i in range(DRIFT_BATCHES))
-    slope = math.fsum((i - centre) * mean for i, mean in enumerate(means)) / spread
-    residuals = math.fsum(
-        (mean - average - slope * (i - centre)) ** 2 for i, mean in enumerate(means)
-    )
-    error = math.sqrt(residuals / (DRIFT_BATCHES - 2) / spread)
-    whole = (DRIFT_BATCHES - 1) / average
-    return slope * whole, error * whole
+def _window_is_short(run: MeasuredRun) -> Iterator[str]:
+    window_s = run.figures.window_s
+    if run.config.device_type == "cuda" and window_s is not None and window_s < SHORT_WINDOW_S:
+        steps = math.ceil(run.config.steps * SHORT_WINDOW_S / window_s)
+        yield (
+            f"the window took {window_s:.2g} s, in which clocks and other work may not average "
+            f"out; use --steps {steps}"
+        )
 
 
 KINDS = (
@@ -120,12 +99,18 @@ KINDS = (
         ),
     ),
     FindingKind(
-        code="not-steady",
-        meaning="Over the window the step time changed by more than 1 %, and more than its noise.",
-        remedy=(
-            "If it became faster: a longer warm-up. If it became slower: look for heat, clocks "
-            "and other work."
+        code="stalls",
+        meaning=(
+            "More than 1 % of the window was lost in single steps that took far longer than the "
+            "others. The median does not show this, and the throughput does."
         ),
-        check=_drifts,
+        remedy="Look for other work, garbage collection, checkpoints, a slow disk or network.",
+        check=_stalls,
+    ),
+    FindingKind(
+        code="short-window",
+        meaning="On GPUs the measured steps took less than a second together.",
+        remedy="More `--steps`.",
+        check=_window_is_short,
     ),
 )

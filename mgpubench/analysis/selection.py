@@ -1,0 +1,68 @@
+"""Which sessions answer the question if none is named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mgpubench.analysis.groups import group_of
+from mgpubench.config.types import MODES
+from mgpubench.errors import NoUsableResults
+from mgpubench.results.merge import Reading
+from mgpubench.results.read import count_sessions, read_sessions, sessions_newest_first
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """The sessions to compare, and the modes that each of them is used for."""
+
+    modes: dict[Path, set[str]]
+    """By folder, the newest session first."""
+    left_out: int
+    """Sessions that are not used."""
+
+    def read(self) -> Reading:
+        """The runs of the selected modes.
+
+        Of an older session only the modes are used that the newest one lacks: otherwise it could
+        take away a verdict that the newest session has by itself.
+        """
+        reading = read_sessions(list(self.modes))
+        used = {
+            session: self.modes[folder]
+            for session, folder in reading.folders.items()
+            if folder in self.modes
+        }
+        records = [
+            record for record in reading.records if record.mode in used.get(record.session_id, ())
+        ]
+        return Reading(records, reading.warnings, reading.folders)
+
+
+def select_sessions(root: Path) -> Selection:
+    """The newest session, and the newest ones of the same work with the modes that it lacks.
+
+    Raises:
+        ResultsUnreadable: if there is no session.
+        NoUsableResults: if no session has an ok run.
+    """
+    modes: dict[Path, set[str]] = {}
+    groups = set()
+    lacking: set[str] = set(MODES)
+    for folder, records in sessions_newest_first(root):
+        ok = [record for record in records if record.is_ok]
+        if not modes and ok:
+            modes[folder] = set(MODES)
+            groups = {group_of(record) for record in ok}
+            lacking -= {record.mode for record in ok}
+        elif found := lacking & {record.mode for record in ok if group_of(record) in groups}:
+            modes[folder] = found
+            lacking -= found
+        if modes and not lacking:
+            break
+    if not modes:
+        raise NoUsableResults(
+            f"no results in {root}: no session there has a run that succeeded",
+            "See the column `error` in runs.csv for the reason.",
+        )
+    return Selection(modes=modes, left_out=max(0, count_sessions(root) - len(modes)))

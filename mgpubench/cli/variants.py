@@ -1,0 +1,98 @@
+"""`--variant "NAME: OPTIONS"`: the same work with a few other options, to be compared with it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from mgpubench.cli.work_options import WORK, options
+from mgpubench.config.types import MODES
+from mgpubench.launch.environment import LAUNCHER_VARIABLES
+
+EXAMPLE = 'For example: --variant "default:" --variant "cap50: --bucket-cap-mb 50"'
+
+AA = ("aa-1", "aa-2")
+"""The variants of --aa, which are equal."""
+
+_NAME = re.compile(r"[\w.+-]+")
+_VARIABLE = re.compile(r"[A-Za-z_]\w*")
+_OVERRIDDEN = re.compile(
+    rf"{LAUNCHER_VARIABLES.pattern}|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|MGPUBENCH_\w+"
+    r"|\w+_SOCKET_IFNAME|NVIDIA_TF32_OVERRIDE|PYTHONSAFEPATH|TORCHINDUCTOR_CACHE_DIR"
+)
+"""Variables that mgpubench sets itself, so that a variant cannot."""
+
+
+@dataclass(frozen=True, slots=True)
+class VariantOptions:
+    """What a variant sets."""
+
+    name: str
+    values: dict[str, Any]
+    """By the names of the parameters of `run`."""
+    env: tuple[tuple[str, str], ...]
+
+
+@click.command("variant", add_help_option=False)
+@options(WORK)
+@click.option("--env", multiple=True)
+def _variant(**values: object) -> None:
+    """A command that is never run: it parses the options of a variant."""
+
+
+def parse_variants(texts: Sequence[str], given: Mapping[str, str]) -> list[VariantOptions]:
+    """The variants of a command line.
+
+    `given` names the options beside them: parameter name to option.
+
+    Raises:
+        click.UsageError: if a variant cannot be understood, or repeats an option.
+    """
+    return [_parse(text, given) for text in texts]
+
+
+def _parse(text: str, given: Mapping[str, str]) -> VariantOptions:
+    name, colon, rest = text.partition(":")
+    name = name.strip()
+    if not colon or not _NAME.fullmatch(name) or name in MODES:
+        raise click.UsageError(f"--variant {text!r} has no name before a colon. {EXAMPLE}")
+    try:
+        context = _variant.make_context(name, shlex.split(rest))
+    except click.exceptions.NoSuchOption as error:
+        raise click.UsageError(
+            f"--variant {name}: a variant cannot have {error.option_name}. It sets options that "
+            "change the work or its settings, and --env NAME=VALUE."
+        ) from error
+    except (click.UsageError, ValueError) as error:
+        message = error.message if isinstance(error, click.UsageError) else str(error)
+        raise click.UsageError(f"--variant {name}: {message}") from error
+    values = {
+        parameter: value
+        for parameter, value in context.params.items()
+        if context.get_parameter_source(parameter) is ParameterSource.COMMANDLINE
+    }
+    for parameter in values:
+        if parameter in given:
+            raise click.UsageError(
+                f"--variant {name} sets {given[parameter]}, which is also given beside the "
+                "variants. Set it in each variant, or once for all."
+            )
+    env = values.pop("env", ())
+    return VariantOptions(name, values, tuple(_parse_env(name, each) for each in env))
+
+
+def _parse_env(name: str, text: str) -> tuple[str, str]:
+    variable, equals, value = text.partition("=")
+    if not equals or not _VARIABLE.fullmatch(variable):
+        raise click.UsageError(f"--variant {name}: --env {text!r} is not NAME=VALUE.")
+    if _OVERRIDDEN.fullmatch(variable):
+        raise click.UsageError(
+            f"--variant {name}: --env {variable} has no effect, since mgpubench sets it itself."
+        )
+    return variable, value

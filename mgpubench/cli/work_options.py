@@ -1,0 +1,151 @@
+"""The options that say what is trained. A variant may set most of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from mgpubench.cli.options import parse_counts, parse_modes
+from mgpubench.config.preset import SMOKE, STANDARD
+from mgpubench.config.types import DEVICE_CHOICES, PRECISIONS, SYNTHETIC
+
+Decorator = Callable[[Any], Any]
+
+DEVICES: tuple[Decorator, ...] = (
+    click.option(
+        "--mode",
+        "-m",
+        "modes",
+        callback=parse_modes,
+        metavar="LIST",
+        help="Comma list of single,dp,ddp, or all.  [default: all]",
+    ),
+    click.option(
+        "--gpus",
+        "-g",
+        callback=parse_counts,
+        metavar="LIST",
+        help="Comma list of numbers of GPUs (counts, not indices).  [default: all visible]",
+    ),
+    click.option(
+        "--device",
+        type=click.Choice(DEVICE_CHOICES),
+        help="Where to run. auto is CUDA if usable, else the CPU.  [default: auto]",
+    ),
+)
+"""Options about modes and devices."""
+
+WORK: tuple[Decorator, ...] = (
+    click.option(
+        "--model",
+        help="tiny-cnn, mlp, the name of a torchvision image classification model, or your own as "
+        f"package.module:function, called without arguments.  [default: {STANDARD.model}]",
+    ),
+    click.option(
+        "--batch-per-gpu",
+        "-b",
+        type=int,
+        help=f"Samples per GPU and step: weak scaling.  [default: {STANDARD.batch_per_gpu}]",
+    ),
+    click.option(
+        "--global-batch",
+        type=int,
+        help="Samples of all GPUs together per step: strong scaling.",
+    ),
+    click.option(
+        "--data",
+        default=SYNTHETIC,
+        show_default=True,
+        help="synthetic (made on the device), synthetic-host (in pinned host memory, copied in "
+        "each step), or a folder of images with one folder per class.",
+    ),
+    click.option(
+        "--skip-bad-images",
+        is_flag=True,
+        help="Replace images that cannot be read by other images, and count them.",
+    ),
+    click.option("--image-size", type=int, help="Height and width.  [default: the model's own]"),
+    click.option(
+        "--precision",
+        type=click.Choice(PRECISIONS),
+        help="Number format. fp32 is without TF32.  [default: tf32 on GPUs of compute capability "
+        "8.0 and up, else fp32]",
+    ),
+    click.option(
+        "--workers-per-gpu",
+        type=int,
+        help="Loader workers per device.  [default: up to 4, if there are enough cores]",
+    ),
+    click.option(
+        "--warmup-steps",
+        type=int,
+        help=f"Steps before the measured ones, in no figure.  [default: {STANDARD.warmup_steps}]",
+    ),
+    click.option("--steps", type=int, help=f"Measured steps per run.  [default: {STANDARD.steps}]"),
+    click.option(
+        "--compile",
+        "compiled",
+        is_flag=True,
+        help="Compile the model with torch.compile before the warm-up (not for dp).",
+    ),
+    click.option(
+        "--channels-last",
+        is_flag=True,
+        help="Keep images and weights in the memory format N, H, W, C. DataParallel may lose it in "
+        "its replicas.",
+    ),
+    click.option(
+        "--cudnn-benchmark",
+        is_flag=True,
+        help="Let cuDNN choose its algorithms by trial during the warm-up, in every process.",
+    ),
+    click.option(
+        "--backend",
+        type=click.Choice(["nccl", "gloo"]),
+        help="DDP: backend of the process group.  [default: nccl on GPUs, gloo elsewhere]",
+    ),
+    click.option(
+        "--bucket-cap-mb",
+        type=float,
+        help="DDP: size of all buckets in MiB.  [default: torch's, 25 and 1 for the first]",
+    ),
+    click.option(
+        "--gradient-as-bucket-view", is_flag=True, help="DDP: keep gradients in the buckets."
+    ),
+    click.option("--static-graph", is_flag=True, help="DDP: promise the same graph in every step."),
+    click.option(
+        "--find-unused-parameters",
+        is_flag=True,
+        help="DDP: search for unused parameters, which takes time.",
+    ),
+)
+"""Options that change the work or its settings, which a variant may set."""
+
+PRESETS: tuple[Decorator, ...] = (
+    click.option(
+        "--smoke",
+        is_flag=True,
+        help="Quick check for CI and laptops: CPU unless --device says otherwise, 2 devices, "
+        f"{SMOKE.model}, {SMOKE.batch_per_gpu} per device, image {SMOKE.image_size}, "
+        f"{SMOKE.warmup_steps} + {SMOKE.steps} steps, {SMOKE.rounds} round. "
+        "Other options override it.",
+    ),
+    click.option(
+        "--oversubscribe",
+        is_flag=True,
+        help="Allow several replicas on one GPU. It tests the code and measures nothing.",
+    ),
+)
+
+
+def options(*groups: tuple[Decorator, ...]) -> Decorator:
+    """A decorator that adds groups of options to a command, in their order."""
+
+    def decorate(command: Any) -> Any:
+        for option in reversed([option for group in groups for option in group]):
+            command = option(command)
+        return command
+
+    return decorate

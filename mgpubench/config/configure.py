@@ -1,0 +1,162 @@
+"""The configurations of a request on a machine: every mode on every number of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mgpubench.config.device_choice import has_tf32
+from mgpubench.config.machine_facts import Machine, omp_num_threads
+from mgpubench.config.preset import SMOKE, STANDARD, Preset
+from mgpubench.config.request import Request
+from mgpubench.config.run_config import DdpOptions, RunConfig, default_backend
+from mgpubench.config.types import (
+    MAX_DEFAULT_WORKERS,
+    MODES,
+    DeviceType,
+    EffectiveMode,
+    Mode,
+    default_image_size,
+)
+
+PRESET_DEVICES = 2
+"""Devices on a CPU, and in a smoke run on GPUs if there are so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A request and the devices it will use, before modes and device counts are combined."""
+
+    request: Request
+    machine: Machine
+    device_type: DeviceType
+    num_classes: int
+
+    @property
+    def fell_back_to_cpu(self) -> bool:
+        """True if GPUs would have been used, and there are none."""
+        return self.device_type == "cpu" and not self.request.wants_cpu
+
+    @property
+    def preset(self) -> Preset:
+        """The values of the options that are not given."""
+        return SMOKE if self.request.smoke or self.fell_back_to_cpu else STANDARD
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Device counts of dp and ddp; single always takes one."""
+        if self.request.gpus is not None:
+            return self.request.gpus
+        if self.request.modes == ("single",):
+            return (1,)
+        if self.device_type == "cpu":
+            return (PRESET_DEVICES,)
+        visible = self.machine.num_gpus
+        return (min(PRESET_DEVICES, visible) if self.request.smoke else visible,)
+
+
+def combinations(draft: Draft, notices: list[str]) -> Iterator[tuple[Mode, int]]:
+    """The modes and numbers of devices to run; `notices` gets what the user should know."""
+    modes = draft.request.modes or MODES
+    if draft.request.compiled and "dp" in modes:
+        notices.append(
+            "dp is left out with --compile, which does not work reliably in its replicas"
+        )
+        modes = tuple(mode for mode in modes if mode != "dp")
+    if "single" in modes:
+        yield "single", 1
+    for count in draft.counts:
+        if "dp" in modes and count == 1 and draft.request.modes is None:
+            notices.append(
+                "dp is left out on one device, where torch.nn.DataParallel just calls the "
+                "module; name it with --mode dp to run it anyway"
+            )
+        elif "dp" in modes:
+            if count == 1:
+                notices.append(
+                    "dp on one device is a bare pass-through to the module "
+                    "(effective_mode=passthrough): it measures nothing of DataParallel"
+                )
+            yield "dp", count
+        if "ddp" in modes:
+            yield "ddp", count
+
+
+def configure(draft: Draft, mode: Mode, count: int) -> RunConfig:
+    """The configuration of one mode on a number of devices, as a run in round 1."""
+    request, machine, preset = draft.request, draft.machine, draft.preset
+    model = request.model or preset.model
+    world_size = count if mode == "ddp" else 1
+    threads = omp_num_threads(dict(request.env)) or machine.omp_num_threads
+    effective_mode = _effective_mode(draft, mode, count)
+    workers = _workers_per_device(draft)
+    on_cuda = draft.device_type == "cuda"
+    backend = request.backend or default_backend(effective_mode, draft.device_type)
+    return RunConfig(
+        round=1,
+        position=1,
+        variant=request.variant,
+        variant_number=request.variant_number,
+        env=request.env,
+        mode=mode,
+        effective_mode=effective_mode,
+        device_type=draft.device_type,
+        num_devices=count,
+        device_indices=tuple(i % machine.num_gpus for i in range(count)) if on_cuda else (),
+        world_size=world_size,
+        backend=backend if mode == "ddp" else "",
+        model=model,
+        num_classes=draft.num_classes,
+        data=request.data,
+        skip_bad_images=request.skip_bad_images,
+        image_size=request.image_size or preset.image_size or default_image_size(model),
+        precision=request.precision or ("tf32" if has_tf32(machine, draft.device_type) else "fp32"),
+        channels_last=request.channels_last,
+        compiled=request.compiled,
+        scaling=request.scaling,
+        batch_per_device=_batch_per_device(draft, count),
+        workers_per_device=workers,
+        workers_per_rank=workers * _loader_shares(draft, mode, count),
+        threads_per_rank=threads or max(1, machine.usable_cores // world_size),
+        cudnn_benchmark=request.cudnn_benchmark,
+        ddp=request.ddp if mode == "ddp" else DdpOptions(),
+        warmup_steps=preset.warmup_steps if request.warmup_steps is None else request.warmup_steps,
+        steps=request.steps or preset.steps,
+        seed=request.seed or 0,
+        timeout_s=request.timeout_s,
+    )
+
+
+def _batch_per_device(draft: Draft, count: int) -> int:
+    if draft.request.global_batch is not None:
+        return draft.request.global_batch // count
+    return draft.request.batch_per_gpu or draft.preset.batch_per_gpu
+
+
+def _workers_per_device(draft: Draft) -> int:
+    if draft.request.workers_per_gpu is not None:
+        return draft.request.workers_per_gpu
+    return max(1, min(MAX_DEFAULT_WORKERS, draft.machine.usable_cores // max(draft.counts)))
+
+
+def _loader_shares(draft: Draft, mode: Mode, count: int) -> int:
+    """For how many devices one process of this mode starts loader workers.
+
+    Single starts those of one device in weak scaling, where it takes the batch of one device, and
+    those of the largest count in strong scaling, where it takes the whole global batch.
+    """
+    if mode == "ddp":
+        return 1
+    if mode == "dp":
+        return count
+    return max(draft.counts) if draft.request.scaling == "strong" else 1
+
+
+def _effective_mode(draft: Draft, mode: Mode, count: int) -> EffectiveMode:
+    if mode == "dp" and count == 1:
+        return "passthrough"
+    if mode == "dp" and draft.device_type == "cpu":
+        return "cpu-replicas"
+    if draft.device_type == "cuda" and count > draft.machine.num_gpus:
+        return "oversubscribed"
+    return mode

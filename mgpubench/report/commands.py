@@ -1,0 +1,75 @@
+"""Commands that would give a verdict, for the user to copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from mgpubench.analysis.compare import Row
+from mgpubench.analysis.groups import Group
+from mgpubench.config.preset import STANDARD
+from mgpubench.config.types import DEFAULT_MAX_ROUNDS, IMAGE_FOLDER, SYNTHETIC
+from mgpubench.format import plain, shell_path
+
+Folders = Mapping[str, Path]
+"""The folder of each session."""
+
+
+def command_to_resume(row: Row, folders: Folders, rounds: int) -> str:
+    """Go on with the session of a row until it is decided."""
+    session = row.sessions[0] if row.sessions else ""
+    folder = shell_path(folders[session]) if session in folders else "SESSION"
+    limit = f" --max-rounds {rounds}" if rounds > DEFAULT_MAX_ROUNDS else ""
+    return f"mgpubench run --resume {plain(folder)} --until decided{limit}"
+
+
+def command_to_run(rows: Iterable[Row]) -> str:
+    """Measure rows of equal work in one session, with the work of their group."""
+    rows = list(rows)
+    modes = dict.fromkeys(row.mode for row in rows)
+    counts = sorted({row.num_devices for row in rows if row.mode != "single"})
+    words = ["mgpubench run", f"--mode {','.join(modes)}"]
+    if counts:
+        words.append(f"--gpus {','.join(map(str, counts))}")
+    return " ".join([*words, *_work(rows[0].group), *_options(rows)])
+
+
+def _work(group: Group) -> list[str]:
+    """The options that make the work of a group, but for those at their defaults."""
+    data = group.data
+    if data.startswith(IMAGE_FOLDER):
+        data = f"FOLDER/{data.removeprefix(IMAGE_FOLDER)}"
+    given = {
+        "--device": "cpu" if group.device_type == "cpu" else None,
+        "--model": _unless(group.model, STANDARD.model),
+        "--data": _unless(data, SYNTHETIC),
+        "--image-size": group.image_size,
+        "--precision": group.precision or None,
+        "--batch-per-gpu": _unless(group.batch_per_device, STANDARD.batch_per_gpu),
+        "--global-batch": group.global_batch,
+        "--workers-per-gpu": group.workers_per_device,
+        "--warmup-steps": _unless(group.warmup_steps, STANDARD.warmup_steps),
+        "--steps": _unless(group.steps, STANDARD.steps),
+    }
+    flags = {"--channels-last": group.channels_last, "--compile": group.compiled}
+    return [
+        *(f"{option} {plain(str(value))}" for option, value in given.items() if value is not None),
+        *(flag for flag, is_set in flags.items() if is_set),
+    ]
+
+
+def _unless(value: object, default: object) -> object:
+    return None if value in (default, "") else value
+
+
+def _options(rows: list[Row]) -> list[str]:
+    """Options of DDP and cuDNN, if all rows that have any have the same."""
+    texts = {row.options for row in rows if row.options}
+    if len(texts) != 1:
+        return []
+    words = []
+    for setting in texts.pop().split(";"):
+        name, _, value = setting.partition("=")
+        option = f"--{name.replace('_', '-')}"
+        words.append(option if value == "true" else f"{option} {value}")
+    return [plain(word) for word in words if not word.startswith("--env:")]

@@ -1,0 +1,142 @@
+"""Making the runs of a session round by round, and adding rounds until they decide."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mgpubench.analysis.compare import Row, Versus, compare
+from mgpubench.config.plan import Plan
+from mgpubench.config.run_config import RunConfig
+from mgpubench.config.types import DEFAULT_MARGIN
+from mgpubench.errors import BenchError
+from mgpubench.format import format_count, format_interval, shell_path
+from mgpubench.launch.signals import StopSignal
+from mgpubench.launch.supervisor import Supervisor
+from mgpubench.results.merge import best_sittings, merge
+from mgpubench.results.read import read_runs
+from mgpubench.results.schema import RunRecord
+from mgpubench.results.session_folder import RUNS_CSV
+from mgpubench.session.recorder import Display, Recorder
+
+Environment = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """When no more rounds are added."""
+
+    width: float | None
+    """The relative half-width at which an interval is narrow enough; None: until it decides."""
+    max_rounds: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Maker:
+    """What makes the runs of a session, and how."""
+
+    supervisors: Mapping[Environment, Supervisor]
+    """By the environment variables that a variant sets."""
+    recorder: Recorder
+    display: Display
+    stop: StopSignal
+    cool_down_s: float = 0.0
+    fail_fast: bool = False
+
+    def make_all(self, plan: Plan, runs: Sequence[RunConfig], target: Target | None) -> None:
+        """Make some runs of a plan, and then add rounds to it until they reach the target.
+
+        Raises:
+            BenchError: Interrupted after a signal, or if a row cannot be written.
+        """
+        self.display.add_runs(runs)
+        try:
+            went_on = self._make(runs)
+            while target and went_on and plan.rounds < target.max_rounds:
+                undecided = undecided_comparisons(self._records(), target.width)
+                if not undecided:
+                    self.display.notice(f"no round to add after {plan.rounds}: all is decided")
+                    break
+                self.display.notice(_why_another_round(plan.rounds, undecided, target))
+                plan = plan.with_rounds(plan.rounds + 1)
+                added = plan.runs[-plan.num_configurations :]
+                self.display.add_runs(added)
+                went_on = self._make(added)
+            self.stop.check()
+        except BenchError:
+            finished = sum(record.is_ok for record in self._records())
+            self.display.notice(
+                f"{format_count(finished, 'finished run')} kept in {self.recorder.folder}"
+                f"{self._resume_hint(plan)}"
+            )
+            raise
+
+    def _make(self, runs: Sequence[RunConfig]) -> bool:
+        """Make runs in their order. False if --fail-fast ended them early."""
+        for number, config in enumerate(runs, start=1):
+            self._cool_down(config)
+            record = self.recorder.run(self.supervisors[config.env], config)
+            if self.fail_fast and not record.is_ok and number < len(runs):
+                left = format_count(len(runs) - number, "run")
+                command = f"mgpubench run --resume {shell_path(self.recorder.folder)}"
+                self.display.notice(f"--fail-fast: {left} left out; make the rest with: {command}")
+                return False
+        return True
+
+    def _cool_down(self, config: RunConfig) -> None:
+        if self.cool_down_s and config.position > 1:
+            with self.stop.raising():
+                time.sleep(self.cool_down_s)
+
+    def _records(self) -> list[RunRecord]:
+        return session_records(self.recorder)
+
+    def _resume_hint(self, plan: Plan) -> str:
+        """The command that makes the rest of a session; empty if nothing is left."""
+        done = {record.position for record in self._records() if record.is_ok}
+        if all(run.position in done for run in plan.runs):
+            return ""
+        return f"; make the rest with: mgpubench run --resume {shell_path(self.recorder.folder)}"
+
+
+def session_records(recorder: Recorder) -> list[RunRecord]:
+    """All rows of the session that count."""
+    path = recorder.folder / RUNS_CSV
+    return merge({path: read_runs(path)}).records if path.stat().st_size else []
+
+
+def undecided_comparisons(
+    records: Sequence[RunRecord], width: float | None
+) -> list[tuple[Row, Versus]]:
+    """The comparisons of a session that more rounds could decide or make narrow enough."""
+    rows = compare(best_sittings(records), None, DEFAULT_MARGIN)
+    return [
+        (row, versus)
+        for row in rows
+        for versus in dict.fromkeys((row.versus_baseline, row.versus_dp))
+        if versus and versus.comparison and versus.comparison.paired and versus.is_judged
+        if not _is_reached(versus, width)
+    ]
+
+
+def _is_reached(versus: Versus, width: float | None) -> bool:
+    if width is None:
+        return versus.verdict != "undecided"
+    if versus.interval is None:
+        return False
+    low, high = versus.interval
+    return (math.log(high) - math.log(low)) / 2 <= math.log1p(width)
+
+
+def _why_another_round(rounds: int, undecided: Sequence[tuple[Row, Versus]], target: Target) -> str:
+    row, versus = undecided[0]
+    more = f" and {len(undecided) - 1} more" if len(undecided) > 1 else ""
+    interval = format_interval(versus.interval) if versus.interval else "no interval yet"
+    goal = "undecided" if target.width is None else f"wider than {target.width * 100:g} %"
+    return (
+        f"after {format_count(rounds, 'round')} {row.mode} x{row.num_devices} against "
+        f"{versus.baseline} is {goal} ({interval}){more}: one more round (at most "
+        f"{target.max_rounds})"
+    )
