@@ -1,4 +1,4 @@
-"""`mgpubench compare` on files as people have them: good, cut, and saved by a spreadsheet."""
+"""`mgpubench compare` on files as people have them: good, truncated, saved by a spreadsheet."""
 
 import csv
 import io
@@ -97,7 +97,7 @@ def test_cpu_rows_are_never_divided_by_cuda_rows(write):
     assert "CPU rows are smoke tests of the tool" in invoke(path).stdout
 
 
-def test_settings_that_read_none_or_na_are_settings(write):
+def test_none_and_na_are_values_of_settings(write):
     """C26."""
     settings = ["none", "None", "NA", "", "fp32"]
     path = write(
@@ -119,7 +119,7 @@ def test_a_repeated_header_is_skipped_with_a_warning_that_names_its_line(write):
     path = write(csv_text(line("dp", 2, 100.0)) + csv_text(line("ddp", 2, 162.0)))
     result = invoke(path, "--format", "json")
     assert (result.exit_code, len(json.loads(result.stdout))) == (0, 2)
-    assert result.stderr == f"warning: {path}: line 3: the header once more; skipped\n"
+    assert result.stderr == f"warning: {path}: line 3: a repeated header; skipped\n"
 
 
 def test_a_root_of_sessions_shows_all_of_them(write, tmp_path):
@@ -230,7 +230,7 @@ def test_markdown_goes_to_stdout(write):
     assert result.stdout.startswith("### resnet50, fp32, batch 64 per device, NVIDIA X\n\n| mode |")
 
 
-def test_baseline_is_the_mode_that_was_asked_for(write):
+def test_baseline_is_the_mode_that_was_given(write):
     path = write(DP_AND_DDP)
     assert as_json(path, "--baseline", "ddp")[0]["versus_baseline"]["ratio"] == pytest.approx(
         100 / 162
@@ -277,7 +277,7 @@ def test_without_a_path_and_without_results_the_hint_says_how_to_get_some(tmp_pa
     ]
 
 
-def test_compare_works_where_torch_is_broken(write, tmp_path):
+def test_compare_works_with_a_broken_torch(write, tmp_path):
     """C70."""
     fake = tmp_path / "fake" / "torch"
     fake.mkdir(parents=True)

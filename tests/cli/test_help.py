@@ -70,7 +70,7 @@ def test_closed_streams_are_no_error(closed: str) -> None:
     assert subprocess.run(["sh", "-c", command], capture_output=True, check=False).returncode == 0
 
 
-def test_odd_characters_neither_end_the_program_nor_steer_the_terminal(tmp_path: Path) -> None:
+def test_odd_characters_neither_end_the_program_nor_control_the_terminal(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "mgpubench", "compare", "b\u00e4r\n\x1b[31m"],
         env={**os.environ, "PYTHONIOENCODING": "ascii"},

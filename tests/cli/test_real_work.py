@@ -1,4 +1,4 @@
-"""What people bring to `mgpubench run`: their models, images, compilers and environments."""
+"""`mgpubench run` with people's own models, images, compilers and environments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Run = Callable[..., Here]
 
 
 def rows(command: Command | Here, cwd: Path) -> dict[str, Row]:
-    """The rows of the only session of a command that ended well, by mode."""
+    """The rows of the only session of a command that succeeded, by mode."""
     assert command.wait() == 0, command.err
     (path,) = cwd.glob("out/*/runs.csv")
     with path.open(newline="", encoding="utf-8") as file:
@@ -33,7 +33,7 @@ def rows(command: Command | Here, cwd: Path) -> dict[str, Row]:
 
 
 def the_error(command: Command | Here, exit_code: int) -> str:
-    """What a command that failed says, in one line, and once."""
+    """The error of a command that failed, which it prints in one line, and once."""
     assert command.wait() == exit_code, command.err
     assert "Traceback" not in command.err
     errors = [line for line in command.err.splitlines() if line.startswith("error: ")]
@@ -57,10 +57,10 @@ def test_a_model_of_the_users_own_runs_in_every_mode(tmp_path: Path) -> None:
     assert {row["num_parameters"] for row in found.values()} == {str(48 * 7 + 7)}
 
 
-def test_unused_parameters_of_a_model_are_told_with_the_option_that_helps(
+def test_unused_parameters_of_a_model_get_a_hint_with_the_option_that_helps(
     run_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C52: DDP fails in the second step where a parameter gets no gradient."""
+    """C52: DDP fails in the second step if a parameter gets no gradient."""
     (tmp_path / "netswithunused.py").write_text(
         "from torch import nn\n"
         "class Net(nn.Module):\n"
@@ -127,7 +127,7 @@ def test_rows_say_what_was_loaded_and_by_how_many(
     (folder,) = tmp_path.glob("out/*")
     assert json.loads((folder / "session.json").read_text())["dataset"]["digest"] == digest
 
-    # The rest of a session is made of the same images only.
+    # The rest of a session must be made with the same images.
     path = folder / "runs.csv"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     Image.new("RGB", (400, 400)).save(root / "cat" / "0.jpg")
@@ -212,10 +212,10 @@ def test_a_missing_compiler_is_named_before_anything_is_written(tmp_path: Path) 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_model_that_torch_compile_left_as_it_is_does_not_count_as_compiled(
+def test_a_model_that_torch_compile_did_not_compile_does_not_count_as_compiled(
     tmp_path: Path,
 ) -> None:
-    """C30, C03: switched off in the environment; and without warm-up there is a warning."""
+    """C30, C03: it is switched off in the environment. Without warm-up there is a warning."""
     command = mgpubench(
         *(*TINY, "--mode", "single", "--compile", "--warmup-steps", 0),
         cwd=tmp_path,
@@ -225,7 +225,7 @@ def test_a_model_that_torch_compile_left_as_it_is_does_not_count_as_compiled(
     assert row["compiled"] == "false"
     assert {"not-compiled", "no-warmup"} <= set(row["findings"].split(";"))
     assert "warning: single x1: torch.compile compiled nothing" in command.err
-    assert "without warm-up the first step's one-time costs are in the window" in command.err
+    assert "without warm-up the one-time costs of the first step are in the window" in command.err
 
 
 # Environments.
@@ -237,10 +237,10 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-@pytest.mark.skipif(has_gpu(), reason="says what happens where there is no GPU")
+@pytest.mark.skipif(has_gpu(), reason="is about machines without a GPU")
 @pytest.mark.parametrize("value", ["0,0"])
-def test_cuda_visible_devices_is_shown_where_no_gpu_is_usable(tmp_path: Path, value: str) -> None:
-    """C34, C56: and nothing tries to read a number in it."""
+def test_cuda_visible_devices_is_shown_if_no_gpu_is_usable(tmp_path: Path, value: str) -> None:
+    """C34, C56: it is not read as a number."""
     command = mgpubench(
         *AUTO, "--mode", "ddp", "--gpus", 2, cwd=tmp_path, env={"CUDA_VISIBLE_DEVICES": value}
     )
@@ -250,9 +250,9 @@ def test_cuda_visible_devices_is_shown_where_no_gpu_is_usable(tmp_path: Path, va
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.skipif(has_gpu(), reason="says what happens where there is no GPU")
+@pytest.mark.skipif(has_gpu(), reason="is about machines without a GPU")
 @pytest.mark.parametrize("value", ["MIG-377e0049-554c-540b-93c6-d0976f8426cb"])
-def test_the_cpu_is_taken_with_a_note_that_shows_cuda_visible_devices(
+def test_the_cpu_is_chosen_with_a_note_that_shows_cuda_visible_devices(
     tmp_path: Path, value: str
 ) -> None:
     """C34, C56."""

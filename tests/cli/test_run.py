@@ -11,12 +11,17 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from mgpubench.cli import cli
+from mgpubench.config.plan import make_plan
+from mgpubench.config.request import Request
+from mgpubench.config.run_config import DdpOptions
+from mgpubench.machine.host import assumed_machine
 from tests.conftest import Here
 from tests.processes import Command, mgpubench
 
@@ -35,14 +40,14 @@ def read_csv(path: Path) -> list[Row]:
 
 
 def assert_refused(text: str) -> str:
-    """The error of a command that says it in one line, and perhaps what to do in another."""
+    """The error of a command that prints it in one line, and perhaps a hint in another."""
     error, *hint = text.splitlines()
     assert error.startswith("error: ")
     assert [line.partition(" ")[0] for line in hint] in ([], ["hint:"])
     return error.removeprefix("error: ")
 
 
-# Refused at the door, before torch is imported.
+# Refused before torch is imported.
 
 
 def invoke(*arguments: object, **env: str) -> Result:
@@ -51,7 +56,7 @@ def invoke(*arguments: object, **env: str) -> Result:
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a test writes is written into its own folder."""
+    """Everything that a test writes goes into its own folder."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -92,7 +97,7 @@ def test_what_is_impossible_is_refused_in_one_line(
         ("--batch-size 8", "No such option"),
     ],
 )
-def test_what_is_no_value_is_refused_in_clicks_own_words(
+def test_a_bad_value_is_refused_with_clicks_own_message(
     tmp_path: Path, arguments: str, message: str
 ) -> None:
     result = invoke("run", *arguments.split())
@@ -108,6 +113,10 @@ def test_refusals_and_dry_runs_import_no_torch(tmp_path: Path) -> None:
 import sys
 from click.testing import CliRunner
 from mgpubench.cli import cli
+from mgpubench.config.plan import make_plan
+from mgpubench.config.request import Request
+from mgpubench.config.run_config import DdpOptions
+from mgpubench.machine.host import assumed_machine
 for line in {lines!r}:
     assert CliRunner().invoke(cli, line).exit_code == 2, line
 result = CliRunner().invoke(cli, "run --mode dp --gpus 8 --global-batch 16 --dry-run".split())
@@ -128,7 +137,7 @@ assert not {{"torch", "torchvision"}} & set(sys.modules)
 def test_a_launcher_that_starts_several_copies_is_refused_by_name(
     env: dict[str, str], name: str
 ) -> None:
-    """C33; for --dry-run too, which would be printed once a process."""
+    """C33; for --dry-run too, which would be printed by every process."""
     for arguments in (TINY, (*TINY, "--dry-run")):
         result = invoke(*arguments, **env)
         assert result.exit_code == 2
@@ -148,7 +157,7 @@ def test_a_flat_folder_is_refused_with_an_example(tmp_path: Path) -> None:
     (tmp_path / "flat" / "a.jpg").touch()
     result = invoke(*TINY, "--data", "flat")
     assert result.exit_code == 2
-    assert assert_refused(result.stderr) == "--data flat has no class folders in it"
+    assert assert_refused(result.stderr) == "--data flat has no class folders"
     assert "FOLDER/<class>/<image>.jpg" in result.stderr
 
 
@@ -166,7 +175,7 @@ def test_an_out_that_is_a_file_is_refused_before_anything_starts(tmp_path: Path)
     not shutil.which("setpriv") or os.getuid() != 0, reason="needs setpriv and root"
 )
 def test_an_out_that_may_not_be_written_is_refused_before_anything_starts() -> None:
-    """C07: root may write everywhere, so somebody else must try."""
+    """C07: root may write everywhere, so another user must try."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o555)
         done = subprocess.run(
@@ -230,11 +239,25 @@ def test_a_dry_run_needs_no_gpus(global_batch: int, exit_code: int) -> None:
         assert result.stdout.splitlines()[-1].split()[2:] == ["dp", "8", "2", "16", "120"]
 
 
-def test_a_dry_run_tells_what_it_leaves_out() -> None:
+def test_a_dry_run_names_what_it_leaves_out() -> None:
     result = invoke("run", "--dry-run", "--gpus", 1)
     assert result.exit_code == 0
     (note,) = result.stderr.splitlines()
     assert note.startswith("note: dp is left out on one device")
+
+
+def test_an_option_of_ddp_arrives_with_all_its_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[Request] = []
+    monkeypatch.setattr(import_module("mgpubench.cli.run"), "show_plan", requests.append)
+    options = ("--bucket-cap-mb", "25.1234567", "--static-graph", "--gpus", 2, "--rounds", 1)
+    assert invoke("run", *options, "--dry-run").exit_code == 0
+    (request,) = requests
+    runs = {run.mode: run for run in make_plan(request, assumed_machine(2)).runs}
+    assert runs["ddp"].ddp == DdpOptions(bucket_cap_mb=25.1234567, static_graph=True)
+    assert runs["ddp"].ddp.changed == {"bucket_cap_mb": 25.1234567, "static_graph": True}
+    assert runs["ddp"].options == "bucket_cap_mb=25.1234567;static_graph=true"
+    assert runs["dp"].ddp == DdpOptions()
+    assert runs["dp"].options == ""
 
 
 def test_a_dry_run_looks_at_the_images(photos: Callable[..., Path]) -> None:
@@ -243,7 +266,7 @@ def test_a_dry_run_looks_at_the_images(photos: Callable[..., Path]) -> None:
     assert "has 3 images, and one step takes 8" in assert_refused(result.stderr)
 
 
-# Real runs. Each costs seconds, so that one session serves many facts.
+# Real runs. Each takes seconds, so one session serves many tests.
 
 
 @dataclass(frozen=True)
@@ -262,7 +285,7 @@ class Session:
 
 
 def session_of(command: Command | Here, root: Path) -> Session:
-    """The only session below a folder, of a command that ended well."""
+    """The only session below a folder, of a command that succeeded."""
     assert command.wait() == 0, command.err
     (folder,) = root.iterdir()
     return Session(
@@ -323,7 +346,7 @@ def test_a_row_says_how_it_really_ran(
     assert row["peak_memory_bytes"] == row["step_time_p95_s"] == ""
 
 
-def test_a_row_stands_on_its_own(session: Session) -> None:
+def test_a_row_is_complete(session: Session) -> None:
     row = session.row("ddp")
     expected = {
         "schema_version": "1",
@@ -397,7 +420,7 @@ def test_the_last_lines_name_the_folder_and_the_command(session: Session) -> Non
     ]
 
 
-def test_a_finding_is_said_once(session: Session) -> None:
+def test_a_finding_is_printed_once(session: Session) -> None:
     assert session.err.count("[cpu-smoke]") == 1
 
 
@@ -422,9 +445,26 @@ def test_session_json_holds_request_order_and_machine(session: Session) -> None:
     assert "environ" not in document
 
 
+def test_a_session_can_be_resumed_until_session_json_is_edited(
+    session: Session, tmp_path: Path
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(session.folder, folder)
+    result = invoke("run", "--resume", "copy", "--dry-run")
+    assert (result.exit_code, result.stderr) == (0, "note: nothing is missing in copy\n")
+    path = folder / "session.json"
+    path.write_text(path.read_text().replace('"steps": 4', '"steps": 5'))
+    for more in (("--dry-run",), ()):
+        refusal = invoke("run", "--resume", "copy", *more)
+        assert refusal.exit_code == 2
+        assert assert_refused(refusal.stderr) == (
+            "--resume copy: session.json is not as mgpubench wrote it"
+        )
+
+
 @pytest.fixture(scope="module")
 def one_step(tmp_path_factory: pytest.TempPathFactory) -> Session:
-    """One step on one device, in a folder with a difficult name, for an eye that wants colours."""
+    """One step on one device, in a folder with a difficult name, with colours."""
     cwd = tmp_path_factory.mktemp("one-step")
     command = mgpubench(
         *(*TINY, "--mode", "dp,ddp", "--gpus", 1, "--steps", 1, "--out", "res \u00e4/my out"),
@@ -453,7 +493,7 @@ def test_one_device_and_one_step(one_step: Session, mode: str, effective_mode: s
     assert row["step_time_median_s"] == row["step_time_max_s"] != ""
 
 
-def test_dp_on_one_device_is_warned_of(one_step: Session) -> None:
+def test_dp_on_one_device_has_a_note(one_step: Session) -> None:
     """C23."""
     assert "note: dp on one device is a bare pass-through to the module" in one_step.err
     assert "dp-passthrough" in one_step.row("dp")["findings"].split(";")
@@ -476,7 +516,7 @@ def test_colours_in_a_pipe_move_no_cursor(one_step: Session) -> None:
             assert code not in text
 
 
-def test_auto_takes_the_cpu_and_says_why(start: Start, tmp_path: Path) -> None:
+def test_auto_chooses_the_cpu_and_says_why(start: Start, tmp_path: Path) -> None:
     """C05, C34."""
     options = ("--mode", "single", "--warmup-steps", 1, "--steps", 2, "--rounds", 1)
     command = start("run", "--device", "auto", *options, CUDA_VISIBLE_DEVICES="-1")
@@ -499,7 +539,7 @@ def refused(command: Command | Here, folder: Path) -> str:
     return message
 
 
-def test_gpus_that_are_not_there_are_refused(start: Start, tmp_path: Path) -> None:
+def test_missing_gpus_are_refused(start: Start, tmp_path: Path) -> None:
     """C05, C34."""
     message = refused(start("run", "--gpus", 2, CUDA_VISIBLE_DEVICES="-1"), tmp_path)
     assert message.startswith("--gpus 2 needs GPUs and 0 are usable: ")
@@ -527,7 +567,7 @@ def test_too_few_images_are_refused(
 def test_images_that_ranks_and_batch_do_not_divide(
     run_here: Run, tmp_path: Path, photos: Callable[..., Path], cat: int, dog: int, batch: int
 ) -> None:
-    """C20: five steps go over the end of an epoch, and both ranks make all of them."""
+    """C20: five steps cross the end of an epoch, and both ranks make all of them."""
     command = run_here(
         *(*TINY, "--mode", "ddp", "--gpus", 2, "-b", batch),
         *("--data", photos(cat, dog), "--out", "out"),
@@ -543,7 +583,7 @@ def test_images_that_ranks_and_batch_do_not_divide(
     }  # fmt: skip
 
 
-def test_a_class_without_images_is_warned_of_once(
+def test_a_class_without_images_has_one_note(
     run_here: Run, tmp_path: Path, photos: Callable[..., Path]
 ) -> None:
     """C27."""
@@ -564,14 +604,14 @@ def broken_torch(tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(tmp_path / "broken")}
 
 
-def test_a_broken_torch_is_no_matter_for_help(start: Start, broken_torch: dict[str, str]) -> None:
+def test_help_works_with_a_broken_torch(start: Start, broken_torch: dict[str, str]) -> None:
     """C70."""
     command = start("--help", **broken_torch)
     assert command.wait() == 0
     assert command.err == ""
 
 
-def test_a_broken_torch_is_no_matter_for_compare(
+def test_compare_works_with_a_broken_torch(
     start: Start, broken_torch: dict[str, str], session: Session
 ) -> None:
     """C70."""
@@ -581,7 +621,7 @@ def test_a_broken_torch_is_no_matter_for_compare(
     assert "cpu-replicas" in command.out
 
 
-def test_a_broken_torch_ends_a_run_in_one_line(
+def test_a_broken_torch_ends_a_run_with_one_line(
     start: Start, tmp_path: Path, broken_torch: dict[str, str]
 ) -> None:
     """C70."""
@@ -593,7 +633,7 @@ def test_a_broken_torch_ends_a_run_in_one_line(
 
 
 def test_a_model_with_auxiliary_losses_trains_in_ddp(run_here: Run, tmp_path: Path) -> None:
-    """C52: every parameter gets a gradient, so nothing need be searched for unused ones."""
+    """C52: every parameter gets a gradient, so no search for unused ones is needed."""
     options = ("--model", "googlenet", "--image-size", 96, "-b", 2, "--steps", 3)
     command = run_here(*TINY, *options, "--mode", "ddp", "--gpus", 2, cwd=tmp_path)
     assert command.wait(100) == 0, command.err

@@ -1,4 +1,4 @@
-"""What is said never ends a measurement, and results that cannot be written are told."""
+"""Comments never end a measurement, and results that cannot be written are an error."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mgpubench.errors import BenchError
 
 @pytest.fixture
 def closed_pipe() -> Iterator[int]:
-    """The writable end of a pipe that nobody reads."""
+    """The writable end of a pipe without a reader."""
     readable, writable = os.pipe()
     os.close(readable)
     yield writable
     os.close(writable)
 
 
-def test_comments_to_a_terminal_that_is_gone_are_lost_and_nothing_else_is(closed_pipe: int) -> None:
+def test_comments_to_a_terminal_that_is_gone_are_dropped(closed_pipe: int) -> None:
     with open(closed_pipe, "wb", closefd=False) as raw:
         stream = CommentStream(raw, encoding="utf-8", line_buffering=True)
         assert stream.write("one\n") == 4
@@ -30,8 +30,8 @@ def test_comments_to_a_terminal_that_is_gone_are_lost_and_nothing_else_is(closed
         stream.detach()
 
 
-def test_results_that_nobody_reads_are_no_error(closed_pipe: int) -> None:
-    """`compare | head -1`: the reader has seen enough, and all is well."""
+def test_results_without_a_reader_are_no_error(closed_pipe: int) -> None:
+    """`compare | head -1`: the reader has seen enough, which is no error."""
     with open(closed_pipe, "wb", closefd=False) as raw:
         stream = ResultStream(raw, encoding="utf-8")
         stream.write("figures")

@@ -1,4 +1,4 @@
-"""What a terminal gets: a bar, whole numbers at any width, and no colours where unwanted."""
+"""What a terminal gets: a bar, whole numbers at any width, and no unwanted colours."""
 
 from __future__ import annotations
 

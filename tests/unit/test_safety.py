@@ -24,8 +24,8 @@ def calls(source: str) -> Iterator[tuple[str, ast.Call]]:
 
 
 @pytest.mark.parametrize("path", SOURCES)
-def test_durations_never_come_of_a_clock_that_can_be_set(path: str) -> None:
-    """The time of day goes back and forth; it is only for names and dates of sessions."""
+def test_durations_are_never_measured_with_a_clock_that_can_be_set(path: str) -> None:
+    """The time of day can be set back. It is only for names and dates of sessions."""
     names = [name for name, _ in calls(SOURCES[path])]
     assert "time.time" not in names
     if path not in ("session/run.py", "session/recorder.py"):
@@ -33,16 +33,16 @@ def test_durations_never_come_of_a_clock_that_can_be_set(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES)
-def test_nothing_that_somebody_else_wrote_is_unpickled_or_run(path: str) -> None:
-    """Pickles go only through the scratch folder, which is 0700 and ours."""
+def test_nothing_that_another_program_wrote_is_unpickled_or_run(path: str) -> None:
+    """Pickles are only in the scratch folder, which is ours and has mode 0700."""
     names = [name for name, _ in calls(SOURCES[path])]
     assert not {"eval", "exec", "os.system"} & set(names)
-    if path != "launch/supervisor.py":
+    if path != "launch/processes.py":
         assert not {"pickle.load", "pickle.loads"} & set(names)
     for name, call in calls(SOURCES[path]):
         if name == "torch.load":
-            told = {word.arg: ast.unparse(word.value) for word in call.keywords}
-            assert told.get("weights_only") == "True"
+            words = {word.arg: ast.unparse(word.value) for word in call.keywords}
+            assert words.get("weights_only") == "True"
         assert not any(word.arg == "shell" for word in call.keywords)
 
 
@@ -52,8 +52,8 @@ def test_no_text_is_read_as_markup(path: str) -> None:
     for name, call in calls(SOURCES[path]):
         if name == "Console":
             words = {word.arg: ast.unparse(word.value) for word in call.keywords}
-            told_to_take_it_literally = words.get("markup") == "False"
-            assert told_to_take_it_literally or path in (
+            takes_text_literally = words.get("markup") == "False"
+            assert takes_text_literally or path in (
                 "report/run_summary.py",
                 "cli/compare.py",
             )
@@ -71,8 +71,8 @@ def names_in(path: str, function: str) -> list[str]:
 
 
 def test_a_rank_chooses_its_gpu_before_anything_is_allocated() -> None:
-    """C41: else every rank opens a context on GPU 0."""
+    """C41: otherwise every rank opens a context on GPU 0."""
     order = names_in("training/rank.py", "run_rank")
-    assert order.index("set_up_process") < order.index("runner.run")
-    assert order[:2] == ["make_share", "set_up_process"]
-    assert names_in("training/devices.py", "set_up_process")[0] == "torch.cuda.set_device"
+    assert order.index("set_up_process") < order.index("importlib.import_module(runner).run")
+    assert order[:2] == ["make_part", "set_up_process"]
+    assert names_in("training/torch_settings.py", "set_up_process")[0] == "torch.cuda.set_device"

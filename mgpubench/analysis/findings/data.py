@@ -62,29 +62,32 @@ KINDS = (
     FindingKind(
         code="loader-bound",
         meaning=(
-            f"More than {DATA_WAIT_LIMIT:.0%} of the window was spent waiting for data: the "
-            "loader is measured, and not the mode."
-        ).replace("%", " %"),
+            f"More than {DATA_WAIT_LIMIT * 100:.0f} % of the window was spent waiting for data. "
+            "The figure measures the loader, not the mode."
+        ),
         remedy=(
-            "Another `--workers-per-gpu`, smaller files, a faster disk, or `--data synthetic`."
+            "Try another `--workers-per-gpu`, smaller files, a faster disk, or `--data synthetic`."
         ),
         check=_waits_for_data,
     ),
     FindingKind(
         code="bad-images",
-        meaning="Images could not be read, and others were used instead (`--skip-bad-images`).",
+        meaning=("Some images could not be read. Others were used instead (`--skip-bad-images`)."),
         remedy="Repair or remove them.",
         check=_has_bad_images,
     ),
     FindingKind(
         code="huge-images",
-        meaning="Images of more than 89 million pixels take long to decode.",
+        meaning="Some images have more than 89 million pixels, and take long to decode.",
         remedy="Make them smaller.",
         check=_has_huge_images,
     ),
     FindingKind(
         code="loss-not-finite",
-        meaning="The loss ended as NaN or infinity: the model learns nothing.",
+        meaning=(
+            "The loss ended as NaN or infinity. The speed is measured, but the model does not "
+            "learn."
+        ),
         remedy="Nothing, if only the speed matters.",
         check=_has_no_finite_loss,
     ),

@@ -15,25 +15,30 @@ KINDS = (
         code="mixed-threads",
         meaning=(
             "Runs that are pooled in one row had different `threads_per_rank`. Was OMP_NUM_THREADS "
-            "set in some of them?"
+            "set for some of them?"
         ),
         remedy="Compare their sessions separately.",
     ),
     FindingKind(
         code="mixed-loaders",
         meaning=(
-            "Runs that are pooled in one row had different `loader_workers`, all ranks together."
+            "Runs that are pooled in one row had different numbers of `loader_workers`, counted "
+            "over all ranks."
         ),
         remedy="Compare their sessions separately.",
     ),
     FindingKind(
         code=UNEQUAL_LOADERS,
         meaning=(
-            "With `--global-batch`, this row and the `single` row that it is divided by load "
-            "equally many images per step, but had different `loader_workers`: `single` has as "
-            "many as the largest `--gpus` of its own session."
+            "With `--global-batch`, this row and the `single` row that it is divided by load the "
+            "same number of images per step, but had different `loader_workers`. `single` has the "
+            "workers of the largest count in `--gpus` of its own session, and those of one device "
+            "if it ran alone and without `--gpus`."
         ),
-        remedy="Measure both in one session.",
+        remedy=(
+            "Run `single` in the same session with one count in `--gpus`, or use `--data "
+            "synthetic`."
+        ),
     ),
     FindingKind(
         code=SUPERLINEAR,

@@ -79,7 +79,7 @@ KINDS = (
         code="clock-mismatch",
         meaning=(
             "The GPU's clock and the host's clock disagree about the time of the run by more than "
-            "1 %, and by more than a millisecond."
+            f"{CLOCK_TOLERANCE * 100:.0f} %, and by more than a millisecond."
         ),
         remedy="Look for other work on the GPU.",
         check=_clocks_differ,
@@ -87,11 +87,11 @@ KINDS = (
     FindingKind(
         code="busy-machine",
         meaning=(
-            "Other processes, or neighbours of a virtual machine, took more than 20 % of the CPU "
-            "time during the run (`others_cpu_share`). A mode with several threads per process "
-            "can then be many times slower."
+            "Other processes, or neighbours of a virtual machine, took more than "
+            f"{OTHERS_LIMIT * 100:.0f} % of the CPU time during the run (`others_cpu_share`). A "
+            "mode with several threads per process can then be many times slower."
         ),
-        remedy="Repeat it when the machine is quiet.",
+        remedy="Repeat the run when the machine is quiet.",
         check=_others_took_the_cores,
         row_warning=(
             "most runs were disturbed by other processes: repeat them on a quiet machine before "

@@ -83,21 +83,21 @@ def _has_graph_breaks(run: MeasuredRun) -> Iterator[str]:
 KINDS = (
     FindingKind(
         code="cpu-smoke",
-        meaning="The run was on a CPU: it tests the tool, and does not predict GPUs.",
+        meaning="The run was on a CPU. It tests the tool, and does not predict the speed of GPUs.",
         remedy="Nothing, or use GPUs.",
         check=_on_cpu,
         table_note=f"{CPU_NOTE}.",
     ),
     FindingKind(
         code="dp-passthrough",
-        meaning="DataParallel had one device, and just called the module.",
-        remedy="`--gpus 2` or more.",
+        meaning="DataParallel had only one device, and just called the module.",
+        remedy="Use `--gpus 2` or more.",
         check=_passes_through,
     ),
     FindingKind(
         code="oversubscribed",
         meaning="Several replicas shared one GPU. This tests the code, and measures nothing.",
-        remedy="Leave `--oversubscribe` out.",
+        remedy="Leave out `--oversubscribe`.",
         check=_shares_gpus,
     ),
     FindingKind(
@@ -111,23 +111,26 @@ KINDS = (
     ),
     FindingKind(
         code="no-warmup",
-        meaning="The one-time costs of the first step are in the window.",
-        remedy="`--warmup-steps 20`.",
+        meaning="There was no warm-up, so the one-time costs of the first step are in the window.",
+        remedy="Use `--warmup-steps 20`.",
         check=_has_no_warmup,
     ),
     FindingKind(
         code="short-warmup",
         meaning=(
-            f"On GPUs the steps of DDP are alike only after {DDP_MIN_WARMUP_STEPS} steps, and the "
-            "warm-up had fewer."
+            f"DDP on GPUs needs {DDP_MIN_WARMUP_STEPS} steps before its steps are alike, and the "
+            "warm-up was shorter."
         ),
-        remedy="`--warmup-steps 20`.",
+        remedy="Use `--warmup-steps 20`.",
         check=_has_short_warmup,
     ),
     FindingKind(
         code="not-compiled",
-        meaning="`--compile` was given, and torch compiled nothing.",
-        remedy="Check whether it is disabled in the environment.",
+        meaning="`--compile` was given, but torch compiled nothing.",
+        remedy=(
+            "Check whether it is disabled in the environment (`TORCHDYNAMO_DISABLE`, "
+            "`TORCH_COMPILE_DISABLE`)."
+        ),
         check=_was_not_compiled,
     ),
     FindingKind(
@@ -136,13 +139,13 @@ KINDS = (
             "Parts of the model were compiled again after the first pass. That time may be in the "
             "window."
         ),
-        remedy="More `--warmup-steps`.",
+        remedy="Use more `--warmup-steps`.",
         check=_was_recompiled,
     ),
     FindingKind(
         code="graph-breaks",
         meaning="In some places the model leaves the compiled code.",
-        remedy="`TORCH_LOGS=graph_breaks` shows them.",
+        remedy="Find the places with `TORCH_LOGS=graph_breaks`.",
         check=_has_graph_breaks,
     ),
 )

@@ -1,8 +1,5 @@
-"""Which runs are compared with which, what comes of it, and how programs get it."""
+"""Which runs are compared with which, and the results."""
 
-import csv
-import io
-import json
 import math
 import random
 from dataclasses import fields
@@ -12,7 +9,6 @@ from scipy import stats as scipy_stats
 
 from mgpubench.analysis.compare import compare
 from mgpubench.analysis.groups import GROUP_KEY, group_of
-from mgpubench.report.export import to_csv, to_json
 from mgpubench.results.schema import RunRecord
 from tests.conftest import make_run_record as run
 
@@ -57,8 +53,9 @@ def test_rounds_in_common_are_compared_in_pairs():
     test = scipy_stats.ttest_rel([math.log(x) for x in DDP], [math.log(x) for x in DP])
     low, high = map(math.exp, test.confidence_interval(0.95))
     assert versus.ratio == pytest.approx(scipy_stats.gmean(DDP) / scipy_stats.gmean(DP))
-    assert versus.ratio_ci == pytest.approx((low, high))
-    assert (versus.baseline, versus.pairs, versus.paired) == ("dp", 5, True)
+    assert versus.interval == pytest.approx((low, high))
+    assert (versus.baseline, versus.comparison.pairs) == ("dp", 5)
+    assert versus.comparison.paired is True
     assert (versus.verdict, versus.rounds_needed) == ("faster", None)
 
 
@@ -69,20 +66,22 @@ def test_sessions_without_common_rounds_are_compared_by_welch():
         [math.log(x) for x in DDP], [math.log(x) for x in DP], equal_var=False
     )
     low, high = map(math.exp, test.confidence_interval(0.95))
-    assert versus.ratio_ci == pytest.approx((low, high))
-    assert (versus.baseline, versus.pairs, versus.paired) == ("dp", 5, False)
+    assert versus.interval == pytest.approx((low, high))
+    assert (versus.baseline, versus.comparison.pairs) == ("dp", 5)
+    assert versus.comparison.paired is False
 
 
 @pytest.mark.parametrize("unknown", [{"session_id": ""}, {"round": None}])
 def test_rounds_that_are_not_known_are_not_paired(unknown):
     records = [run("dp", 100.0, **unknown), run("ddp", 120.0, **unknown)]
-    assert by_mode(records)["ddp"].versus_dp.paired is False
+    assert by_mode(records)["ddp"].versus_dp.comparison.paired is False
 
 
 def test_a_missing_round_is_dropped_for_its_pair_only():
     records = rounds("single", SINGLE) + rounds("dp", DP[:4]) + rounds("ddp", DDP)
     rows = by_mode(records)
-    assert (rows["dp"].versus_baseline.pairs, rows["ddp"].versus_baseline.pairs) == (4, 5)
+    pairs = {mode: rows[mode].versus_baseline.comparison.pairs for mode in ("dp", "ddp")}
+    assert pairs == {"dp": 4, "ddp": 5}
     assert rows["ddp"].versus_dp.ratio == pytest.approx(
         scipy_stats.gmean(DDP[:4]) / scipy_stats.gmean(DP[:4])
     )
@@ -92,19 +91,19 @@ def test_two_runs_in_one_round_are_one_pair():
     records = [run("dp", 100.0), run("ddp", 110.0), run("ddp", 440.0)]
     row = by_mode(records)["ddp"]
     assert row.runs == 2
-    assert (row.versus_dp.pairs, row.versus_dp.ratio) == (1, pytest.approx(2.2))
+    assert (row.versus_dp.comparison.pairs, row.versus_dp.ratio) == (1, pytest.approx(2.2))
 
 
 def test_speedup_is_over_single_and_efficiency_divides_by_devices():
     rows = by_mode(THREE_MODES)
     expected = scipy_stats.gmean(DDP) / scipy_stats.gmean(SINGLE)
     assert rows["ddp"].speedup == pytest.approx(expected)
-    assert rows["ddp"].speedup_ci == rows["ddp"].versus_baseline.ratio_ci
+    assert rows["ddp"].speedup_ci == rows["ddp"].versus_baseline.interval
     assert rows["ddp"].scaling_efficiency == pytest.approx(expected / 2)
     assert (rows["single"].speedup, rows["single"].speedup_ci) == (1.0, None)
 
 
-def test_speedup_stays_over_single_whatever_the_baseline():
+def test_speedup_is_over_single_with_any_baseline():
     rows = by_mode(THREE_MODES, "dp")
     assert rows["ddp"].speedup == pytest.approx(scipy_stats.gmean(DDP) / scipy_stats.gmean(SINGLE))
     assert rows["ddp"].versus_baseline == rows["ddp"].versus_dp
@@ -172,7 +171,7 @@ def test_strong_scaling_is_grouped_by_the_global_batch():
     assert (row.group.batch_per_device, row.group.global_batch) == (None, 128)
 
 
-def test_where_the_scaling_is_unknown_both_batches_must_be_equal():
+def test_if_the_scaling_is_unknown_both_batches_must_be_equal():
     records = [run("dp", scaling=""), run("ddp", scaling="", global_batch=1)]
     assert len({row.group for row in rows_of(records)}) == 2
 
@@ -192,11 +191,11 @@ def test_device_models_are_device_names_without_counts(names, models):
 
 
 @pytest.mark.parametrize("effective_mode", ["passthrough", "oversubscribed"])
-def test_what_is_no_speed_of_the_technique_gets_a_ratio_and_no_verdict(effective_mode):
+def test_rows_that_do_not_measure_the_technique_get_a_ratio_and_no_verdict(effective_mode):
     records = rounds("single", SINGLE) + rounds("dp", DP, effective_mode=effective_mode)
     versus = by_mode(records)["dp"].versus_baseline
     assert versus.ratio == pytest.approx(scipy_stats.gmean(DP) / scipy_stats.gmean(SINGLE))
-    assert versus.ratio_ci is not None
+    assert versus.interval is not None
     assert (versus.verdict, versus.rounds_needed) == (None, None)
 
 
@@ -235,7 +234,7 @@ def test_failed_and_interrupted_runs_are_counted_and_have_no_figures():
         ("dataset_digest", ("a", "b"), "mixed-data"),
     ],
 )
-def test_runs_that_are_pooled_and_differ_in_what_matters_are_told(column, values, code):
+def test_pooled_runs_that_differ_in_something_that_matters_have_a_finding(column, values, code):
     alike = [run("dp", **{column: values[0]}), run("dp", **{column: values[0]})]
     unlike = [run("dp", **{column: value}) for value in values]
     unknown = [run("dp"), run("dp", **{column: values[0]})]
@@ -247,7 +246,7 @@ def test_runs_that_are_pooled_and_differ_in_what_matters_are_told(column, values
     ("column", "values", "codes"),
     [
         ("threads_per_rank", (2, 1), ()),  # all cores are shared among the ranks
-        ("loader_workers", (1, 2), ()),  # as many a device
+        ("loader_workers", (1, 2), ()),  # as many per device
         ("model_digest", ("a", "b"), ("mixed-models",)),
         ("dataset_digest", ("a", "b"), ("mixed-data",)),
     ],
@@ -308,15 +307,10 @@ def test_dp_and_ddp_baselines_have_the_same_number_of_devices():
     assert against_ddp["dp", 4].versus_baseline.ratio == pytest.approx(2 / 3)
 
 
-def test_a_baseline_that_is_not_there_leaves_the_comparison_unknown():
+def test_a_missing_baseline_leaves_the_comparison_unknown():
     versus = by_mode([run("ddp")], "single")["ddp"].versus_baseline
-    assert (versus.baseline, versus.ratio, versus.pairs, versus.paired, versus.verdict) == (
-        "single",
-        None,
-        0,
-        None,
-        None,
-    )
+    assert (versus.baseline, versus.comparison) == ("single", None)
+    assert (versus.ratio, versus.interval, versus.verdict, versus.rounds_needed) == (None,) * 4
     assert by_mode([run("ddp")])["ddp"].versus_baseline.baseline is None
 
 
@@ -357,56 +351,7 @@ def test_a_mode_of_a_newer_version_is_shown_last():
     assert [row.mode for row in rows_of([run("fsdp"), run("ddp")])] == ["ddp", "fsdp"]
 
 
-JSON_KEYS = (
-    "group mode effective_mode num_devices options runs failed interrupted "
-    "throughput_samples_per_s throughput_ci speedup speedup_ci scaling_efficiency findings "
-    "versus_baseline versus_dp"
-)
-
-
-def test_json_has_the_keys_of_the_contract():
-    document = json.loads(to_json(rows_of(THREE_MODES)))
-    assert [row["mode"] for row in document] == ["single", "dp", "ddp"]
-    assert all(list(row) == JSON_KEYS.split() for row in document)
-    assert document[0]["versus_baseline"] is None
-    assert list(document[2]["versus_baseline"]) == [
-        *("baseline", "ratio", "ratio_ci", "pairs", "paired", "verdict", "rounds_needed")
-    ]
-    assert list(document[2]["group"]) == list(GROUP_KEY)
-    assert document[2]["versus_dp"]["verdict"] == "faster"
-
-
-def test_unknown_is_null_in_json():
-    [row] = json.loads(to_json(rows_of([failed("ddp", effective_mode="", image_size=None)])))
-    assert (row["group"]["torch_version"], row["group"]["image_size"]) == (None, None)
-    assert (row["effective_mode"], row["options"], row["findings"]) == (None, "", [])
-    assert (row["throughput_samples_per_s"], row["speedup"], row["versus_dp"]) == (None, None, None)
-
-
-def test_csv_has_the_same_figures_side_by_side():
-    rows = rows_of([*THREE_MODES, failed("ddp", num_devices=8, findings="a;b")])
-    table = list(csv.DictReader(io.StringIO(to_csv(rows))))
-    ddp, crashed = table[2], table[3]
-    assert ddp["group_model"] == "resnet50"
-    assert float(ddp["throughput_ci_low"]) == rows[2].throughput_ci[0]
-    assert float(ddp["speedup_ci_high"]) == rows[2].speedup_ci[1]
-    assert (ddp["versus_baseline"], ddp["versus_pairs"], ddp["versus_paired"]) == (
-        "single",
-        "5",
-        "true",
-    )
-    assert float(ddp["versus_ratio_ci_low"]) == rows[2].versus_baseline.ratio_ci[0]
-    assert float(ddp["versus_dp_ratio"]) == rows[2].versus_dp.ratio
-    assert ddp["versus_dp_verdict"] == "faster"
-    assert (crashed["runs"], crashed["failed"], crashed["findings"]) == ("0", "1", "a;b")
-    assert (crashed["throughput_samples_per_s"], crashed["versus_dp_pairs"]) == ("", "")
-
-
-def test_csv_has_its_header_without_rows_too():
-    assert to_csv([]).startswith("group_machine,group_device_models,")
-
-
-def test_every_column_of_a_run_is_either_compared_told_or_known_not_to_matter():
+def test_every_column_of_a_run_is_either_compared_shown_or_known_not_to_matter():
     """A new column must be put on one of the two sides when it is added."""
     beside = {field.name for field in fields(RunRecord)} - set(GROUP_KEY)
     assert beside == {

@@ -1,15 +1,19 @@
-"""Every finding at its threshold, with the value that was measured and advice that can be taken."""
+"""Every finding at its threshold, with the measured value and advice that can be followed."""
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mgpubench.analysis.findings import Finding, check_run, clock_disagreement, drift
+from mgpubench.analysis.findings import data, mixed, timing, work
+from mgpubench.analysis.findings.catalogue import KINDS, findings_of, has_table_note
+from mgpubench.analysis.findings.kind import Finding, MeasuredRun, no_check
+from mgpubench.analysis.findings.timing import clock_disagreement, drift
 from mgpubench.analysis.metrics import summarize
 from mgpubench.config.run_config import RunConfig
 from mgpubench.results.rank_record import Compiling, RankRecord, Remark
@@ -26,7 +30,7 @@ STEADY = [0.1] * 100
 
 @pytest.fixture
 def findings(cpu_config: MakeConfig, rank_record: MakeRank) -> Callable[..., dict[str, str]]:
-    """The findings of a DDP run on two GPUs, by code; it has none unless something is changed."""
+    """The findings of a DDP run on two GPUs, by code. It has none unless something is changed."""
 
     def find(
         measured_s: Sequence[float] = STEADY,
@@ -41,7 +45,7 @@ def findings(cpu_config: MakeConfig, rank_record: MakeRank) -> Callable[..., dic
             # Rank 1 is the changed one, so it must be the one with the longer window to decide.
             values = {"window_s": records[1].window_s + 1e-9, **rank}
             records[1] = rank_record(list(measured_s), warmup, rank=1, **values)
-        found = check_run(config, records, summarize(config, records, others))
+        found = findings_of(MeasuredRun(config, records, summarize(config, records, others)))
         assert len({finding.code for finding in found}) == len(found)
         return {finding.code: finding.message for finding in found}
 
@@ -70,7 +74,7 @@ def test_dp_on_one_device_is_named(findings: Find) -> None:
 
 def test_oversubscription_is_named(findings: Find) -> None:
     assert findings(effective_mode="oversubscribed") == {
-        "oversubscribed": "several replicas shared a GPU: a test of the code, not a speed"
+        "oversubscribed": "several replicas shared a GPU: this tests the code, and measures nothing"
     }
 
 
@@ -98,10 +102,10 @@ def test_ddp_on_gpus_needs_12_steps_of_warm_up(
     assert list(found) == codes
     for message in found.values():
         assert message.startswith(f"{warmup_steps} warm-up steps;")
-        assert "needs 12" in message
+        assert message.endswith("are alike only after 12")
 
 
-def test_a_short_warm_up_is_no_matter_on_a_cpu(findings: Find) -> None:
+def test_a_short_warm_up_on_a_cpu_has_no_finding(findings: Find) -> None:
     assert list(findings(device_type="cpu", warmup_steps=1)) == ["cpu-smoke"]
 
 
@@ -125,13 +129,13 @@ def test_clocks_may_always_differ_by_a_millisecond(findings: Find) -> None:
 def test_a_short_rank_does_not_hide_another(rank_record: MakeRank, cpu_config: MakeConfig) -> None:
     short = rank_record([1.0], host_span_s=0.010, clock_span_s=0.0095)
     long = rank_record([1.0], host_span_s=10.0, clock_span_s=10.2)
-    found = check_run(cpu_config(), [short, long], Figures())
+    found = findings_of(MeasuredRun(cpu_config(), [short, long], Figures()))
     assert "differ by 2.0 % of the time" in next(
         finding.message for finding in found if finding.code == "clock-mismatch"
     )
 
 
-def test_the_clocks_of_every_rank_are_looked_at(findings: Find) -> None:
+def test_the_clocks_of_every_rank_are_compared(findings: Find) -> None:
     # Rank 1 has the shorter window here, and does not decide.
     found = findings(rank={"window_s": 9.0, "host_span_s": 10.0, "clock_span_s": 12.5})
     assert list(found) == ["clock-mismatch"]
@@ -163,7 +167,7 @@ def test_data_wait_may_take_5_percent_of_the_window(findings: Find) -> None:
     assert list(found) == ["loader-bound"]
     message = found["loader-bound"]
     assert message.startswith("5.1 % of the window was spent waiting for data (limit 5.0 %)")
-    assert "with 3 loader workers a device" in message
+    assert "with 3 loader workers per device" in message
     assert "--workers-per-gpu" in message
 
 
@@ -198,7 +202,7 @@ def test_a_run_that_slows_down_needs_no_longer_warm_up(findings: Find) -> None:
 
 
 @pytest.mark.parametrize(("share", "codes"), [(None, []), (0.2, []), (0.201, ["busy-machine"])])
-def test_a_run_beside_others_is_not_on_its_own(
+def test_other_processes_may_take_20_percent_of_the_cpu_time(
     findings: Find, share: float | None, codes: list[str]
 ) -> None:
     found = findings(others=share)
@@ -212,7 +216,7 @@ def test_drift_is_not_looked_for_in_fewer_than_40_steps(findings: Find) -> None:
     assert list(findings(ramp(0.5, steps=40))) == ["not-steady"]
 
 
-def test_noise_is_not_taken_for_drift(findings: Find) -> None:
+def test_noise_is_not_mistaken_for_drift(findings: Find) -> None:
     # Batch means 0.10, 0.12, 0.10, ...: the line rises by 4 %, its standard error is 8 %.
     noisy = [0.1 if i % 2 == 0 else 0.12 for i in range(8) for _ in range(10)]
     change, error = drift(noisy)
@@ -228,13 +232,13 @@ def test_drift_is_that_of_a_fitted_line() -> None:
     assert drift(times) == pytest.approx((slope * scale, np.sqrt(covariance[0, 0]) * scale))
 
 
-def test_drift_leaves_a_remainder_at_the_start_out() -> None:
+def test_drift_leaves_out_a_remainder_at_the_start() -> None:
     times = ramp(0.03, steps=48)
     assert drift([5.0] * 7 + times) == pytest.approx(drift(times))
     assert drift(times)[0] == pytest.approx(0.03)
 
 
-def test_findings_are_told_together_and_in_order(findings: Find) -> None:
+def test_several_findings_are_listed_in_order(findings: Find) -> None:
     found = findings(
         ramp(0.05),
         device_type="cpu",
@@ -248,7 +252,7 @@ def test_findings_are_told_together_and_in_order(findings: Find) -> None:
         },
     )
     assert list(found) == [
-        "cpu-smoke", "no-warmup", "clock-mismatch", "loss-not-finite", "loader-bound", "not-steady",
+        "cpu-smoke", "no-warmup", "clock-mismatch", "not-steady", "loader-bound", "loss-not-finite",
     ]  # fmt: skip
 
 
@@ -260,8 +264,8 @@ def test_a_finding_cannot_be_changed() -> None:
 def test_images_that_were_skipped_are_counted_and_three_are_named(findings: Find) -> None:
     remarks = tuple(Remark("bad", f"{name}.jpg") for name in "eadbc")
     assert findings(rank={"remarks": remarks}) == {
-        "bad-images": "5 images could not be read, and others stood in: a.jpg, b.jpg, c.jpg and "
-        "2 more"
+        "bad-images": "5 images could not be read and had to be replaced by others: a.jpg, b.jpg, "
+        "c.jpg and 2 more"
     }
 
 
@@ -284,13 +288,36 @@ def test_a_model_that_was_compiled_whole_and_once_has_no_findings(findings: Find
     ("changes", "code", "words"),
     [
         ({"graphs": 0}, "not-compiled", "compiled nothing"),
-        ({"recompiles": 1}, "recompiled", "1 piece of the model compiled again"),
-        ({"graph_breaks": 2}, "graph-breaks", "2 places at which the model leaves"),
+        ({"recompiles": 1}, "recompiled", "1 graph compiled again after the first pass"),
+        ({"graph_breaks": 2}, "graph-breaks", "2 places where the model leaves"),
     ],
 )
-def test_what_torch_compile_did_not_do_well_is_told(
+def test_problems_of_torch_compile_are_named(
     findings: Find, changes: dict[str, int], code: str, words: str
 ) -> None:
     found = findings(rank=compiling(**changes), compiled="graphs" in changes)
     assert list(found) == [code]
     assert words in found[code]
+
+
+def test_every_kind_has_a_code_of_its_own_and_an_explanation() -> None:
+    kinds = [*work.KINDS, *timing.KINDS, *data.KINDS, *mixed.KINDS]
+    assert list(KINDS) == [kind.code for kind in kinds]
+    assert list(KINDS.values()) == kinds
+    for kind in kinds:
+        assert re.fullmatch("[a-z-]+", kind.code)
+        assert kind.meaning.endswith((".", "?"))
+        assert kind.remedy.endswith(".")
+
+
+def test_kinds_about_several_runs_have_no_check_of_a_single_one() -> None:
+    about_several = {*mixed.MIXED_IN_ROW, *mixed.MIXED_IN_TABLE, mixed.UNEQUAL_LOADERS}
+    assert {code for code, kind in KINDS.items() if kind.check is no_check} == about_several
+
+
+@pytest.mark.parametrize(
+    ("code", "has_note"),
+    [("cpu-smoke", True), ("not-steady", False), ("code-of-a-newer-version", False)],
+)
+def test_a_table_has_one_note_for_what_all_its_rows_have_alike(code: str, has_note: bool) -> None:
+    assert has_table_note(code) is has_note

@@ -1,4 +1,4 @@
-"""One cause among all that went wrong because of it."""
+"""The one cause among all the errors that followed from it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_signal_comes_first() -> None:
     assert error.exit_code == 1
 
 
-def test_another_signal_has_no_word_about_memory() -> None:
+def test_another_signal_has_no_hint_about_memory() -> None:
     error = cause(ended(0, -11))
     assert error.message == "ddp x4: rank 0 (pid 100) was killed by signal 11 (SIGSEGV)"
     assert error.hint == "--verbose shows what it printed last."
@@ -54,7 +54,7 @@ def test_a_signal_without_a_name_has_its_number() -> None:
 
 
 @pytest.mark.parametrize("exit_code", [0, 3])
-def test_an_exit_without_a_word_comes_before_errors(exit_code: int) -> None:
+def test_an_exit_without_a_record_comes_before_errors(exit_code: int) -> None:
     error = cause(raised(0, "first", at_s=0.1), ended(1, exit_code))
     assert error.message == (
         f"ddp x4: rank 1 (pid 101) exited with code {exit_code} without leaving a record"
@@ -82,12 +82,12 @@ def test_of_errors_the_earliest_counts() -> None:
         "connection refused",
     ],
 )
-def test_an_earlier_complaint_about_a_peer_is_only_an_echo(complaint: str) -> None:
+def test_an_earlier_error_about_a_peer_is_only_an_echo(complaint: str) -> None:
     error = cause(raised(0, complaint, 1.0), raised(1, "cause", 5.0))
     assert error.message == "ddp x4: rank 1: RuntimeError: cause"
 
 
-def test_a_complaint_about_a_peer_is_better_than_nothing() -> None:
+def test_an_error_about_a_peer_is_better_than_nothing() -> None:
     error = cause(raised(0, PEER, 2.0), raised(1, PEER, 1.0))
     assert error.message == f"ddp x4: rank 1: RuntimeError: {PEER}"
 
@@ -139,7 +139,7 @@ def test_another_last_error_is_not_nccls() -> None:
     assert error.message == "ddp x4: rank 0: RuntimeError: sync failed"
 
 
-def test_a_line_of_code_that_speaks_of_cuda_is_no_error_of_cuda() -> None:
+def test_a_line_of_code_that_mentions_cuda_is_no_cuda_error() -> None:
     message = """Caught KeyError in replica 1.
 Original Traceback (most recent call last):
     raise KeyError("CUDA error: expected")
@@ -152,10 +152,10 @@ KeyError: 'expected'
 
 def test_a_folder_of_bad_images_has_a_hint() -> None:
     error = cause(raised(0, "none of the 20 images of the folder can be read"))
-    assert "are they images at all?" in error.hint
+    assert "are these images at all?" in error.hint
 
 
-def test_nccl_has_no_loader_workers_to_do_without() -> None:
+def test_the_hint_for_nccl_does_not_mention_loader_workers() -> None:
     reason = "Error: failed to extend /dev/shm/nccl-8X to 9637892 bytes"
     error = failed(NCCL.format(kind="ncclSystemError", reason=reason))
     assert error.message.startswith("ddp x4: rank 0: /dev/shm (")
@@ -167,15 +167,15 @@ def test_nccl_has_no_loader_workers_to_do_without() -> None:
 @pytest.mark.parametrize(
     "wrap", ["{}", "Caught X in replica 1.\nOriginal Traceback (most):\nX: {}"]
 )
-def test_of_an_error_of_cuda_the_reason_is_shown_and_not_the_advice_below_it(wrap: str) -> None:
+def test_of_a_cuda_error_the_reason_is_shown_and_not_the_advice_below_it(wrap: str) -> None:
     error = cause(raised(0, wrap.format(DEVICE_ASSERT), error_type="AcceleratorError"))
     assert error.message == (
         "ddp x4: rank 0: AcceleratorError: CUDA error: device-side assert triggered"
     )
 
 
-def test_a_rank_that_was_aborted_after_its_error_tells_the_error() -> None:
-    """NCCL's watchdog ends a process with an error of CUDA's, perhaps before it has ended."""
+def test_of_a_rank_that_was_aborted_after_its_error_the_error_is_shown() -> None:
+    """NCCL's watchdog ends a process with a CUDA error, perhaps before it has ended."""
     aborted = replace(raised(1, DEVICE_ASSERT, error_type="AcceleratorError"), exit_code=-6)
     error = cause(raised(0, PEER, 0.5), aborted, ended(2, -6))
     assert error.message == (
@@ -183,7 +183,7 @@ def test_a_rank_that_was_aborted_after_its_error_tells_the_error() -> None:
     )
 
 
-def test_a_rank_that_was_aborted_without_a_record_tells_what_it_printed() -> None:
+def test_of_a_rank_that_was_aborted_without_a_record_the_output_is_shown() -> None:
     aborted = replace(ended(1, -6), log=f"[rank1]: terminate called\n{DEVICE_ASSERT}frame #0")
     assert cause(aborted, raised(0, PEER)).message == (
         "ddp x4: rank 1 (pid 101) was killed by signal 6 (SIGABRT): "
@@ -199,7 +199,7 @@ def test_a_rank_that_was_aborted_without_a_record_tells_what_it_printed() -> Non
         "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR",
     ],
 )
-def test_a_workspace_without_room_has_a_hint(message: str) -> None:
+def test_a_workspace_that_does_not_fit_has_a_hint(message: str) -> None:
     assert "--batch-per-gpu" in cause(raised(0, message)).hint
 
 
@@ -218,13 +218,13 @@ def test_an_error_without_a_message_is_named_by_its_type() -> None:
         ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate", "RuntimeError"),
     ],
 )
-def test_memory_has_its_own_words_and_advice(message: str, error_type: str) -> None:
+def test_out_of_memory_has_its_own_message_and_hint(message: str, error_type: str) -> None:
     error = cause(raised(0, message, error_type=error_type))
     assert error.message == f"ddp x4: rank 0: {error_type}: out of memory: {message}"
     assert error.hint == "Use a smaller --batch-per-gpu or --image-size."
 
 
-def test_a_memory_error_often_says_nothing() -> None:
+def test_a_memory_error_without_a_message_is_named() -> None:
     error = cause(raised(0, "", error_type="MemoryError"))
     assert error.message == "ddp x4: rank 0: MemoryError: out of memory"
 
@@ -245,7 +245,7 @@ Original Traceback (most recent call last):
         ("ValueError", "wrong", "--verbose"),
     ],
 )
-def test_what_a_loader_worker_raised_has_the_hint_of_that(
+def test_an_error_in_a_loader_worker_has_the_hint_of_that_error(
     error_type: str, message: str, words: str
 ) -> None:
     wrapped = WRAPPED.format(type=error_type, message=message)
@@ -292,7 +292,7 @@ def failed(message: str, details: str = "") -> BenchError:
         ("[Errno 30] Read-only file system", "in SemLock.__init__"),
     ],
 )
-def test_trouble_with_shared_memory_names_it_and_the_ways_out(message: str, details: str) -> None:
+def test_errors_of_shared_memory_name_it_and_what_helps(message: str, details: str) -> None:
     """C12."""
     error = failed(message, details)
     assert error.message.startswith("ddp x4: rank 0: /dev/shm (")
@@ -314,7 +314,7 @@ def test_what_only_sounds_like_it_is_something_else(message: str, words: str) ->
     assert words in error.hint
 
 
-def test_a_parameter_without_gradient_is_told_with_the_option_that_helps() -> None:
+def test_a_parameter_without_gradient_gets_the_option_that_helps_as_a_hint() -> None:
     """C52."""
     words = "Expected to have finished reduction in the prior iteration before starting a new one."
     assert "--find-unused-parameters" in cause(raised(1, words)).hint

@@ -1,4 +1,4 @@
-"""A worker knows when its parent has ended, and does not take other trouble for that."""
+"""A worker knows when its parent has ended, and does not mistake other errors for that."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from mgpubench.launch.orphans import outlives
 
 
-def test_a_file_that_nobody_holds_or_that_is_gone_means_that_the_parent_has_ended(
+def test_a_file_that_is_gone_or_not_locked_means_that_the_parent_has_ended(
     tmp_path: Path,
 ) -> None:
     lock = tmp_path / "parent.lock"

@@ -1,4 +1,4 @@
-"""Every piece of advice at its threshold, and none on a machine that is as it should be."""
+"""Every piece of advice at its threshold, and none for a machine without problems."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from mgpubench.machine.advice import LOADER_BYTES_PER_GPU, examine
 from mgpubench.machine.gpu_advice import Advice
 from mgpubench.machine.host import SharedMemory
 from mgpubench.machine.system import Interface, Survey, System, TorchBuild
-from mgpubench.report.machine_report import dotted_cudnn
 
 MakeMachine = Callable[..., Machine]
 GB = 2**30
@@ -68,7 +67,7 @@ STATE = {
 
 @pytest.fixture
 def survey(machine: MakeMachine) -> Survey:
-    """Two equal GPUs, and nothing to complain of."""
+    """Two equal GPUs, and no problem."""
     return Survey(
         system=SYSTEM,
         machine=machine(2),
@@ -92,7 +91,7 @@ def the_only(survey: Survey) -> Advice:
     return advice
 
 
-def test_a_machine_that_is_as_it_should_be_gets_no_advice(survey: Survey) -> None:
+def test_a_machine_without_problems_gets_no_advice(survey: Survey) -> None:
     assert examine(survey) == []
     assert examine(with_system(survey, gpu_state=(STATE,))) == []
 
@@ -138,7 +137,7 @@ def test_advice_begins_at_its_threshold(
     assert the_only(with_system(survey, **changes)).code == code
 
 
-def test_shared_memory_is_told_with_what_it_has_and_what_is_needed(survey: Survey) -> None:
+def test_small_shared_memory_is_shown_with_its_size_and_what_is_needed(survey: Survey) -> None:
     """A container has 64 MB; 2 GPUs need 2 x 4 workers x 2 batches of 64 x 3 x 224 x 224 bytes."""
     small = SharedMemory(64 * 2**20, 60 * 2**20, is_writable=True)
     advice = the_only(with_system(survey, shared_memory=small))
@@ -153,7 +152,7 @@ def test_few_cores_are_measured_by_the_gpus(survey: Survey, machine: MakeMachine
     assert advice.message.startswith("16 cores for 5 GPUs")
 
 
-def test_a_single_gpu_is_told(survey: Survey, machine: MakeMachine) -> None:
+def test_a_single_gpu_gets_advice(survey: Survey, machine: MakeMachine) -> None:
     assert the_only(replace(survey, machine=machine(1))).code == "one-gpu"
 
 
@@ -183,7 +182,7 @@ def test_missing_peer_access_names_a_pair(survey: Survey) -> None:
     assert "GPU 0 cannot reach the memory of GPU 1 (so for 2 of 2 directions)" in advice.message
 
 
-def test_missing_nccl_is_told(survey: Survey) -> None:
+def test_missing_nccl_gets_advice(survey: Survey) -> None:
     assert the_only(with_build(survey, backends=("gloo",))).code == "no-nccl"
 
 
@@ -229,7 +228,7 @@ def test_what_nvidia_smi_does_not_know_gets_no_advice(
     assert examine(with_system(survey, gpu_state=(state,))) == []
 
 
-def test_gpus_that_are_hidden_are_somebody_elses(survey: Survey) -> None:
+def test_hidden_gpus_get_no_advice(survey: Survey) -> None:
     state = {**STATE, "uuid": "GPU-7", "power.limit": "100.00 W"}
     assert examine(with_system(survey, gpu_state=(state,), gpu_processes=("GPU-7",))) == []
 
@@ -246,7 +245,7 @@ def test_a_torch_that_cannot_be_imported_is_the_first_advice(survey: Survey) -> 
 
 
 @pytest.mark.parametrize(("needed", "fits"), [("2.14.1", True), ("", True), ("2.13.0", False)])
-def test_a_torchvision_of_another_torch_is_told(
+def test_a_torchvision_of_another_torch_gets_advice(
     survey: Survey, machine: MakeMachine, needed: str, fits: bool
 ) -> None:
     found = replace(
@@ -273,7 +272,7 @@ def test_gpus_have_the_numbers_that_torch_gives_them(survey: Survey) -> None:
     assert advice.message == "GPU 0: limited to 500 of 700 W"
 
 
-def test_a_gpu_that_is_busy_is_told_once(survey: Survey) -> None:
+def test_a_gpu_that_is_busy_gets_advice_once(survey: Survey) -> None:
     state = {**STATE, "memory.used": "30720 MiB"}
     hidden_process = with_system(survey, gpu_state=(state,))
     assert the_only(hidden_process).message == "memory is in use: 30.0 GB of GPU 1"
@@ -300,10 +299,3 @@ def test_variables_that_cost_time_are_named(survey: Survey, name: str, value: st
     assert advice.message.startswith(f"{name}={value} ")
     assert advice.remedy == f"unset {name}"
     assert examine(replace(survey, environment={name: "0", "NCCL_ALGO": "Ring"})) == []
-
-
-@pytest.mark.parametrize(
-    ("number", "version"), [(92400, "9.24.0"), (90100, "9.1.0"), (8902, "8.9.2"), (7605, "7.6.5")]
-)
-def test_cudnns_number_is_shown_as_its_version(number: int, version: str) -> None:
-    assert dotted_cudnn(number) == version

@@ -1,4 +1,4 @@
-"""What a person sees on stderr where it is no terminal."""
+"""What a person sees on stderr while a session runs."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class Terminal(io.StringIO):
     ("term", "columns", "has_bar"),
     [("xterm", "80", True), ("xterm", "79", False), ("dumb", "200", False)],
 )
-def test_a_bar_is_for_terminals_that_can_show_it_whole(
+def test_a_bar_is_for_terminals_that_can_show_all_of_it(
     term: str,
     columns: str,
     has_bar: bool,
     machine: Callable[..., Machine],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """C65: not for one that cannot move its cursor, nor where the bar would cut its numbers."""
+    """C65: not for one that cannot move its cursor, or in which the bar would truncate numbers."""
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setenv("TERM", term)
     monkeypatch.setenv("COLUMNS", columns)
@@ -71,7 +71,7 @@ def test_a_bar_is_for_terminals_that_can_show_it_whole(
 def test_a_log_of_a_thousand_steps_is_short_at_any_speed(
     step_s: float, clock: Clock, machine: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """C65: fewer than 50 lines, also where a step takes a minute."""
+    """C65: fewer than 50 lines, even if a step takes a minute."""
     request = Request(gpus=(2,), modes=("ddp",), steps=980, rounds=1)
     plan = make_plan(request, machine(2))
     shown = SessionDisplay(verbose=False)

@@ -21,7 +21,7 @@ RULE = "\u2500"
 
 @pytest.fixture(autouse=True)
 def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rich looks at the environment even where the output is no terminal."""
+    """Rich looks at the environment even if the output is no terminal."""
     for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
 

@@ -1,4 +1,4 @@
-"""Whatever happens to a result file, compare ends in words, and never with a wrong figure."""
+"""However a result file is damaged, compare ends with a message, and never with a wrong figure."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ mutations = st.one_of(
 
 
 @given(mutations)
-def test_compare_ends_in_words_whatever_the_file(content: bytes) -> None:
+def test_compare_ends_with_a_message_for_any_file(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "runs.csv"
         path.write_bytes(content)
@@ -98,7 +98,7 @@ def test_compare_ends_in_words_whatever_the_file(content: bytes) -> None:
 
 @given(mutations)
 def test_no_figure_comes_of_a_damaged_row(content: bytes) -> None:
-    """A row is used as it was, or not at all: what it measured of a mode was measured of it."""
+    """A row is used as it was, or not at all: a figure of a mode was measured in that mode."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "runs.csv"
         path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""What is read: every run that can be trusted, and a warning or a refusal for all else."""
+"""What is read: every run that can be trusted, and a warning or a refusal for the rest."""
 
 import csv
 import io
@@ -160,7 +160,7 @@ def test_a_repeated_header_is_skipped_with_its_line(write):
     path = write(csv_text(row()) + csv_text(row(mode="ddp")))
     reading = read_runs(path)
     assert [record.mode for record in reading.records] == ["dp", "ddp"]
-    assert reading.warnings == [f"{path}: line 3: the header once more; skipped"]
+    assert reading.warnings == [f"{path}: line 3: a repeated header; skipped"]
 
 
 def test_an_unquoted_decimal_comma_is_skipped_with_its_line(write):
@@ -298,7 +298,7 @@ def test_good_files_beside_unreadable_ones_are_used_with_a_warning_for_each(writ
     ]
 
 
-def test_where_nothing_is_readable_the_first_reason_and_the_count_are_told(write, tmp_path):
+def test_if_nothing_is_readable_the_first_reason_and_the_count_are_shown(write, tmp_path):
     first = write("", "s1")
     write("", "s2")
     with pytest.raises(ResultsUnreadable) as caught:
@@ -313,7 +313,7 @@ def test_a_copied_session_is_counted_once(write, tmp_path):
     reading = read_sessions([tmp_path])
     assert [record.run_id for record in reading.records] == ["a", "b", "c"]
     assert reading.warnings == [
-        f"{copy}: left out 2 of 3 runs, whose run_id was read from another file already"
+        f"{copy}: left out 2 of 3 runs, whose run_id was already read from another file"
     ]
 
 
@@ -324,11 +324,11 @@ def test_a_repeated_line_is_one_run(tmp_path: Path) -> None:
     reading = read_sessions([path])
     assert len(reading.records) == 1
     assert reading.warnings == [
-        f"{path}: left out 2 of 3 runs, which repeat or contradict another one of the same run_id"
+        f"{path}: left out 2 of 3 runs, which repeat or contradict another run of the same run_id"
     ]
 
 
-def test_of_a_run_that_was_made_again_only_the_last_attempt_counts(tmp_path: Path) -> None:
+def test_of_a_run_that_was_repeated_only_the_last_attempt_counts(tmp_path: Path) -> None:
     failed = row(run_id="a", session_id="s", status="failed", throughput_samples_per_s="")
     made = row(run_id="a", session_id="s")
     other = row(run_id="b", session_id="s", status="failed", throughput_samples_per_s="")
@@ -364,7 +364,7 @@ def test_the_newest_session_is_the_latest_with_an_ok_run(write, tmp_path):
     assert newest_session(tmp_path) == (newest.parent, 3)
 
 
-def test_no_session_and_no_ok_run_are_told_apart(write, tmp_path):
+def test_no_session_and_no_ok_run_are_different_errors(write, tmp_path):
     with pytest.raises(ResultsUnreadable):
         newest_session(tmp_path)
     write(csv_text(row(status="failed")), "20261129T120000Z-000000")
@@ -384,14 +384,14 @@ def test_a_file_without_permission_is_refused(write):
 FAILED = row(run_id="a", status="failed", throughput_samples_per_s="")
 
 
-def test_a_figure_counts_whatever_failures_of_its_run_stand_around_it(write, tmp_path):
+def test_a_figure_counts_with_failures_of_its_run_before_and_after_it(write, tmp_path):
     write(csv_text(FAILED, row(run_id="a"), FAILED | {"status": "interrupted"}))
     reading = read_sessions([tmp_path])
     assert [record.status for record in reading.records] == ["ok"]
     assert reading.warnings == []
 
 
-def test_a_copy_made_before_a_run_was_made_again_hides_nothing(write, tmp_path):
+def test_a_copy_made_before_a_run_was_repeated_hides_nothing(write, tmp_path):
     write(csv_text(FAILED), "backup")
     write(csv_text(FAILED, row(run_id="a")), "session")
     reading = read_sessions([tmp_path / "backup", tmp_path / "session"])
@@ -399,13 +399,13 @@ def test_a_copy_made_before_a_run_was_made_again_hides_nothing(write, tmp_path):
     assert reading.warnings == []
 
 
-def test_two_copies_that_were_gone_on_with_apart_contradict_each_other(write, tmp_path):
+def test_two_copies_that_were_resumed_separately_contradict_each_other(write, tmp_path):
     one = write(csv_text(FAILED, row(run_id="a")), "s1")
     other = write(csv_text(FAILED, row(run_id="a", throughput_samples_per_s="200.0")), "s2")
     reading = read_sessions([tmp_path])
     assert reading.records == []
     assert reading.warnings == [
-        f"{path}: left out 1 of 2 runs, which repeat or contradict another one of the same run_id"
+        f"{path}: left out 1 of 2 runs, which repeat or contradict another run of the same run_id"
         for path in (one, other)
     ]
 
@@ -432,8 +432,8 @@ def test_a_row_that_contradicts_itself_is_left_out(write, changes, words):
     assert words in reading.warnings[0]
 
 
-def test_a_last_line_that_was_not_finished_leaves_a_readable_file(write):
-    """A disk that was full as the first row was written."""
+def test_an_unfinished_last_line_leaves_a_readable_file(write):
+    """The disk was full when the first row was written."""
     reading = read_runs(write(csv_text(row())[:-10]))
     assert reading.records == []
     assert "line 2: " in reading.warnings[0]

@@ -1,58 +1,22 @@
-"""What a broken-off session lacks, and when it may not be gone on with."""
+"""What an unfinished session lacks, and when it may not be resumed."""
 
 from __future__ import annotations
 
 import csv
 import errno
-import json
 import os
-from collections.abc import Callable
-from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mgpubench import __version__
-from mgpubench.config.machine_facts import Machine
-from mgpubench.config.plan import make_plan
-from mgpubench.config.request import Request
 from mgpubench.errors import RequestRefused
-from mgpubench.machine import host
 from mgpubench.results.schema import StepRecord, run_id
-from mgpubench.results.session_folder import Session, open_session, reopen_session
-from mgpubench.session.resume import Progress, check_unchanged, load_session, read_progress
+from mgpubench.results.session_folder import Session, reopen_session
+from mgpubench.session.document import load_session
+from mgpubench.session.resume import Progress, check_unchanged, read_progress
 from tests.conftest import make_run_record
-
-MakeMachine = Callable[..., Machine]
-CONDITIONS: dict[str, Any] = {
-    "machine": {"torch_version": "2.14.1", "gpus": [{"uuid": "GPU-1"}]},
-    "environment": {"OMP_NUM_THREADS": "2"},
-    "dataset": None,
-    "model_facts": {"num_parameters": 7},
-}
-
-
-@pytest.fixture
-def request_of() -> Request:
-    return Request(gpus=(2,), modes=("dp", "ddp"), rounds=2, bucket_cap_mb=50.0, seed=3)
-
-
-@pytest.fixture
-def session(tmp_path: Path, machine: MakeMachine, request_of: Request) -> Session:
-    """A session of four runs, of which none has been made."""
-    plan = make_plan(request_of, machine(2))
-    document = {
-        "mgpubench_version": __version__,
-        "mgpubench_commit": host.own_commit(),
-        "request": asdict(request_of),
-        "plan": [asdict(run) for run in plan.runs],
-        "notices": ["a notice"],
-        **CONDITIONS,
-    }
-    with open_session(tmp_path, document, datetime.now(UTC)) as session:
-        return session
+from tests.unit.session.conftest import CONDITIONS
 
 
 def progress_of(folder: Path) -> Progress:
@@ -72,16 +36,14 @@ def append(session: Session, position: int, **changes: Any) -> None:
     session.append(record, [step])
 
 
-def test_request_and_plan_come_back_as_they_were(
-    session: Session, machine: MakeMachine, request_of: Request
-) -> None:
+def test_a_session_without_runs_lacks_all_of_its_plan(session: Session) -> None:
     saved = load_session(session.folder)
-    assert saved.request == request_of
-    assert saved.plan.runs == make_plan(request_of, machine(2)).runs
-    assert read_progress(saved).missing.runs == saved.plan.runs
+    progress = read_progress(saved)
+    assert progress.missing == saved.plan
+    assert (progress.finished, progress.warnings) == ((), ())
 
 
-def test_what_is_missing_or_failed_is_made_again_in_the_old_order(session: Session) -> None:
+def test_runs_that_are_missing_or_failed_are_repeated_in_their_order(session: Session) -> None:
     append(session, 1)
     append(session, 2, status="failed", throughput_samples_per_s=None)
     append(session, 4)
@@ -90,7 +52,7 @@ def test_what_is_missing_or_failed_is_made_again_in_the_old_order(session: Sessi
     assert [record.position for record in progress.finished] == [1, 4]
 
 
-def test_a_line_that_cannot_be_used_is_told_and_its_run_made_again(session: Session) -> None:
+def test_a_line_that_cannot_be_used_is_named_and_its_run_repeated(session: Session) -> None:
     append(session, 1)
     append(session, 2)
     path = session.folder / "runs.csv"
@@ -102,7 +64,7 @@ def test_a_line_that_cannot_be_used_is_told_and_its_run_made_again(session: Sess
 
 
 @pytest.mark.parametrize("name", ["a100-night", "link", "."])
-def test_a_session_is_known_by_its_id_whatever_its_folder_is_called(
+def test_a_session_is_known_by_its_id_and_not_by_the_name_of_its_folder(
     session: Session, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(session, 1)
@@ -122,7 +84,7 @@ def test_a_session_is_known_by_its_id_whatever_its_folder_is_called(
 
 
 @pytest.mark.parametrize("leftover", [None, "", "schema_ver"])
-def test_a_session_that_was_killed_as_it_began_lacks_everything(
+def test_a_session_that_was_killed_at_its_start_lacks_everything(
     session: Session, leftover: str | None
 ) -> None:
     path = session.folder / "runs.csv"
@@ -137,10 +99,10 @@ def test_a_session_that_was_killed_as_it_began_lacks_everything(
 
 @pytest.mark.parametrize("finished", [0, 1])
 @pytest.mark.parametrize("rest", [b"", b"\0" * 4096])
-def test_half_a_line_and_steps_without_a_run_go(
+def test_half_a_line_and_steps_without_a_run_are_removed(
     session: Session, finished: int, rest: bytes
 ) -> None:
-    """The last line was being written as the disk filled up, or as the power failed."""
+    """The last line was being written when the disk filled up, or when the power failed."""
     for position in range(1, finished + 2):
         append(session, position)
     runs, steps = session.folder / "runs.csv", session.folder / "steps.csv"
@@ -149,7 +111,7 @@ def test_half_a_line_and_steps_without_a_run_go(
     runs.write_bytes(kept + whole[1 + finished][:30] + rest)
     assert len(progress_of(session.folder).missing.runs) == 4 - finished
     with reopen_session(session.folder, session.id) as reopened:
-        assert "runs.csv: the last line was not finished" in reopened.repairs[0]
+        assert "runs.csv: the last line was unfinished" in reopened.repairs[0]
         assert runs.read_bytes() == kept
         progress = progress_of(session.folder)
         assert progress.warnings == ()
@@ -160,8 +122,8 @@ def test_half_a_line_and_steps_without_a_run_go(
         ]
 
 
-def test_a_last_line_without_its_end_is_made_again_and_not_lost_unseen(session: Session) -> None:
-    """An editor may have taken the line feed away; or the last cell is half of itself."""
+def test_the_run_of_a_last_line_without_its_end_is_repeated(session: Session) -> None:
+    """An editor may have removed the line feed, or the last cell is incomplete."""
     append(session, 1)
     append(session, 2)
     path = session.folder / "runs.csv"
@@ -171,7 +133,7 @@ def test_a_last_line_without_its_end_is_made_again_and_not_lost_unseen(session: 
         assert positions(progress_of(session.folder)) == [2, 3, 4]
 
 
-def test_steps_are_not_touched_where_the_disk_is_full(
+def test_steps_are_not_touched_when_the_disk_is_full(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(session, 1)
@@ -200,13 +162,13 @@ def test_steps_that_are_no_text_do_not_matter(session: Session) -> None:
 
 
 @pytest.mark.parametrize("name", ["runs.csv", "steps.csv"])
-def test_no_row_is_added_below_columns_of_another_program(session: Session, name: str) -> None:
+def test_no_row_is_added_to_columns_that_another_program_wrote(session: Session, name: str) -> None:
     path = session.folder / name
     header, *rows = path.read_text().splitlines()
     columns = header.split(",")
     path.write_text("\n".join([",".join([*columns[1:], columns[0]]), *rows]) + "\n")
     before = path.read_bytes()
-    with pytest.raises(RequestRefused, match=f"{name} has not the columns"):
+    with pytest.raises(RequestRefused, match=f"{name} does not have the columns"):
         reopen_session(session.folder, session.id)
     assert path.read_bytes() == before
 
@@ -214,14 +176,14 @@ def test_no_row_is_added_below_columns_of_another_program(session: Session, name
 def test_two_processes_cannot_share_a_session(session: Session) -> None:
     with (
         reopen_session(session.folder, session.id),
-        pytest.raises(RequestRefused, match="another mgpubench is at work"),
+        pytest.raises(RequestRefused, match="another mgpubench is writing"),
     ):
         reopen_session(session.folder, session.id)
     with reopen_session(session.folder, session.id):
         pass
 
 
-def test_the_same_conditions_are_fine(session: Session) -> None:
+def test_equal_conditions_are_accepted(session: Session) -> None:
     check_unchanged(load_session(session.folder), CONDITIONS)
 
 
@@ -243,59 +205,3 @@ def test_what_has_changed_is_named(session: Session, part: str, value: object, w
     with pytest.raises(RequestRefused) as caught:
         check_unchanged(load_session(session.folder), {**CONDITIONS, part: value})
     assert words in caught.value.message
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"mgpubench_version": "0.0.1"}, r"mgpubench 0\.0\.1 .*made this session"),
-        ({"mgpubench_commit": "0123456789ab"}, "commit 0123456789ab, .*made this session"),
-        ({"schema_version": 2}, "schema 2\\) made this session, .*schema 1\\)"),
-        ({"plan": []}, "it plans no run"),
-        ({"session_id": ["a"]}, "session_id and notices are text"),
-        ({"plan": ["x"]}, "session.json is not as mgpubench writes it"),
-        ({"request": [1]}, "session.json is not as mgpubench writes it"),
-        ({"plan": [{"round": 1}]}, "session.json is not as mgpubench writes it"),
-        ({"request": {"color": 1}}, "session.json is not as mgpubench writes it"),
-    ],
-)
-def test_a_session_of_another_kind_is_refused(
-    session: Session, change: dict[str, object], words: str
-) -> None:
-    path = session.folder / "session.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(RequestRefused, match=words):
-        load_session(session.folder)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("steps", "20"),
-        ("timeout_s", None),
-        ("options", 5),
-        ("options", [["a", "b", "c"]]),
-        ("batch_per_device", 0),
-        ("world_size", 0),
-        ("mode", "foo"),
-        ("position", 1),
-        ("channels_last", 1),
-    ],
-)
-def test_a_plan_that_somebody_has_edited_is_refused(
-    session: Session, field: str, value: object
-) -> None:
-    path = session.folder / "session.json"
-    document = json.loads(path.read_text())
-    document["plan"][1][field] = value
-    path.write_text(json.dumps(document))
-    with pytest.raises(RequestRefused, match=r"session\.json is not as mgpubench writes it"):
-        load_session(session.folder)
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", "[" * 100_000, None])
-def test_what_is_no_session_is_refused_with_its_path(tmp_path: Path, content: str | None) -> None:
-    if content is not None:
-        (tmp_path / "session.json").write_text(content)
-    with pytest.raises(RequestRefused, match=r"--resume .*session\.json"):
-        load_session(tmp_path)

@@ -1,4 +1,4 @@
-"""Listing a folder of images: what counts, what is warned of, what is refused."""
+"""Listing a folder of images: what counts, what gets a warning, what is refused."""
 
 from __future__ import annotations
 
@@ -104,12 +104,12 @@ def test_a_flat_folder_is_refused_with_an_example(tree: Tree, names: tuple[str, 
     """C47."""
     root = tree(*names)
     error = refusal(root)
-    assert error.message == f"--data {root} has no class folders in it"
+    assert error.message == f"--data {root} has no class folders"
     assert "FOLDER/<class>/<image>.jpg" in error.hint
     assert "FOLDER/cat/1.jpg" in error.hint
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     missing = tmp_path / "nowhere"
     assert refusal(missing).message == f"--data {missing} does not exist"
 
@@ -128,7 +128,7 @@ def test_parts_of_a_data_set_as_classes_are_warned_of(tree: Tree, names: tuple[s
     assert str(root / min(names)) in warning
 
 
-def test_a_class_that_happens_to_be_called_test_is_no_matter(tree: Tree) -> None:
+def test_one_class_that_is_called_test_is_no_problem(tree: Tree) -> None:
     assert list_images(tree("test/1.jpg", "cat/1.jpg")).warnings == ()
 
 
@@ -138,7 +138,7 @@ def test_a_loop_of_links_ends_and_is_named(tree: Tree) -> None:
     (root / "m" / "loop").symlink_to(root / "m")
     listing = list_images(root)
     assert samples(root) == [("m/a.jpg", 0)]
-    assert listing.warnings == (f"folder {root / 'm' / 'loop'} is listed already; it is left out",)
+    assert listing.warnings == (f"folder {root / 'm' / 'loop'} is already listed, and is left out",)
 
 
 def test_a_link_to_itself_is_no_folder(tree: Tree) -> None:
@@ -196,7 +196,7 @@ def test_too_few_images_are_refused(num_images: int, global_batch: int) -> None:
 
 
 def test_a_pipe_named_like_an_image_is_none(tmp_path: Path) -> None:
-    """A loader would wait at it for ever."""
+    """A loader would wait for it forever."""
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat" / "1.jpg").write_bytes(b"")
     os.mkfifo(tmp_path / "cat" / "2.jpg")
@@ -204,7 +204,9 @@ def test_a_pipe_named_like_an_image_is_none(tmp_path: Path) -> None:
     assert [path for path, _ in listing.samples] == [str(tmp_path / "cat" / "1.jpg")]
 
 
-def test_a_digest_knows_the_images_wherever_the_folder_lies(tree: Tree, tmp_path: Path) -> None:
+def test_a_digest_depends_on_the_images_and_not_on_the_place_of_the_folder(
+    tree: Tree, tmp_path: Path
+) -> None:
     root = tree("cat/1.jpg", "dog/2.jpg")
     before = list_images(root)
     moved = root.rename(tmp_path / "moved")
@@ -216,8 +218,8 @@ def test_a_digest_knows_the_images_wherever_the_folder_lies(tree: Tree, tmp_path
     assert list_images(moved).digest != before.digest
 
 
-def test_a_name_that_is_too_long_is_refused_and_not_raised(tmp_path: Path) -> None:
-    assert "cannot be looked at: File name too long" in refusal(tmp_path / ("x" * 300)).message
+def test_a_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    assert "cannot be read: File name too long" in refusal(tmp_path / ("x" * 300)).message
 
 
 def test_other_images_of_the_same_names_have_another_digest(tree: Tree) -> None:

@@ -1,4 +1,4 @@
-"""What is said of the machine before the runs begin."""
+"""What is reported about the machine before the runs begin."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from mgpubench.config.machine_facts import Machine
 from mgpubench.config.plan import make_plan
 from mgpubench.config.request import Request
-from mgpubench.session.run import _disturbances, _Place
+from mgpubench.machine.system import Survey
+from mgpubench.session.prepare import disturbances
 from tests.unit.machine.test_advice import BUILD, STATE, SYSTEM
 
 
@@ -22,10 +23,15 @@ from tests.unit.machine.test_advice import BUILD, STATE, SYSTEM
         (Request(device="cpu"), []),
     ],
 )
-def test_only_gpus_that_take_part_are_spoken_of(
+def test_only_gpus_that_take_part_are_mentioned(
     machine: Callable[..., Machine], request_: Request, notes: list[str]
 ) -> None:
     found = machine(2)
-    system = replace(SYSTEM, gpu_state=(STATE,), gpu_processes=("GPU-1",))
-    place = _Place(machine=found, build=BUILD, system=system)
-    assert list(_disturbances(place, make_plan(request_, found))) == notes
+    survey = Survey(
+        system=replace(SYSTEM, gpu_state=(STATE,), gpu_processes=("GPU-1",)),
+        machine=found,
+        build=BUILD,
+        torch_error="",
+        environment={"NCCL_DEBUG": "INFO"},  # `mgpubench info` advises on it, and it is not new
+    )
+    assert list(disturbances(survey, make_plan(request_, found))) == notes

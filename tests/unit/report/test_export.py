@@ -1,0 +1,112 @@
+"""The table of compare for programs: JSON and CSV with the same figures."""
+
+import csv
+import io
+import json
+
+from mgpubench.analysis.compare import compare
+from mgpubench.analysis.groups import GROUP_KEY
+from mgpubench.report.export import CSV_COLUMNS, to_csv, to_json
+from tests.conftest import make_run_record as run
+
+
+def failed(mode, **changes):
+    return run(mode, None, status="failed", **changes)
+
+
+def rounds(mode, throughputs, **changes):
+    return [run(mode, t, round=i + 1, **changes) for i, t in enumerate(throughputs)]
+
+
+def compared(records, baseline=None):
+    return compare(records, baseline, 0.02)
+
+
+THREE_MODES = [
+    *rounds("single", [100.0, 104.0, 97.0, 101.0, 99.0]),
+    *rounds("dp", [150.0, 157.0, 145.0, 152.0, 148.0]),
+    *rounds("ddp", [190.0, 198.5, 184.0, 192.0, 188.5]),
+]
+ROWS = compared(THREE_MODES)
+
+
+JSON_KEYS = (
+    "group mode effective_mode num_devices options runs failed interrupted "
+    "throughput_samples_per_s throughput_ci speedup speedup_ci scaling_efficiency findings "
+    "versus_baseline versus_dp"
+)
+
+
+def test_json_has_the_keys_of_the_contract():
+    document = json.loads(to_json(ROWS))
+    assert [row["mode"] for row in document] == ["single", "dp", "ddp"]
+    assert all(list(row) == JSON_KEYS.split() for row in document)
+    assert document[0]["versus_baseline"] is None
+    assert list(document[2]["versus_baseline"]) == [
+        *("baseline", "ratio", "ratio_ci", "pairs", "paired", "verdict", "rounds_needed")
+    ]
+    assert list(document[2]["group"]) == list(GROUP_KEY)
+    assert document[2]["versus_dp"]["verdict"] == "faster"
+
+
+def test_unknown_is_null_in_json():
+    [row] = json.loads(to_json(compared([failed("ddp", effective_mode="", image_size=None)])))
+    assert (row["group"]["torch_version"], row["group"]["image_size"]) == (None, None)
+    assert (row["effective_mode"], row["options"], row["findings"]) == (None, "", [])
+    assert (row["throughput_samples_per_s"], row["speedup"], row["versus_dp"]) == (None, None, None)
+
+
+def test_csv_has_the_same_figures_side_by_side():
+    rows = compared([*THREE_MODES, failed("ddp", num_devices=8, findings="a;b")])
+    table = list(csv.DictReader(io.StringIO(to_csv(rows))))
+    ddp, crashed = table[2], table[3]
+    assert ddp["group_model"] == "resnet50"
+    assert float(ddp["throughput_ci_low"]) == rows[2].throughput_ci[0]
+    assert float(ddp["speedup_ci_high"]) == rows[2].speedup_ci[1]
+    assert (ddp["versus_baseline"], ddp["versus_pairs"], ddp["versus_paired"]) == (
+        "single",
+        "5",
+        "true",
+    )
+    assert float(ddp["versus_ratio_ci_low"]) == rows[2].versus_baseline.interval[0]
+    assert float(ddp["versus_dp_ratio"]) == rows[2].versus_dp.ratio
+    assert ddp["versus_dp_verdict"] == "faster"
+    assert (crashed["runs"], crashed["failed"], crashed["findings"]) == ("0", "1", "a;b")
+    assert (crashed["throughput_samples_per_s"], crashed["versus_dp_pairs"]) == ("", "")
+
+
+def test_csv_has_its_header_even_without_rows():
+    assert to_csv([]).startswith("group_machine,group_device_models,")
+    assert to_csv([]).rstrip("\n").split(",") == list(CSV_COLUMNS)
+
+
+CSV_HEADER = (
+    "mode effective_mode num_devices options runs failed interrupted throughput_samples_per_s "
+    "throughput_ci_low throughput_ci_high speedup speedup_ci_low speedup_ci_high "
+    "scaling_efficiency findings versus_baseline versus_ratio versus_ratio_ci_low "
+    "versus_ratio_ci_high versus_pairs versus_paired versus_verdict versus_rounds_needed "
+    "versus_dp_ratio versus_dp_ratio_ci_low versus_dp_ratio_ci_high versus_dp_pairs "
+    "versus_dp_paired versus_dp_verdict versus_dp_rounds_needed"
+)
+
+
+def test_csv_has_the_columns_of_the_contract():
+    header = to_csv(ROWS).splitlines()[0].split(",")
+    assert header == [*(f"group_{name}" for name in GROUP_KEY), *CSV_HEADER.split()]
+
+
+def test_a_missing_baseline_is_null_in_json_and_empty_in_csv():
+    rows = compared([run("ddp")], "single")
+    [in_json] = json.loads(to_json(rows))
+    assert in_json["versus_baseline"] == {
+        "baseline": "single",
+        "ratio": None,
+        "ratio_ci": None,
+        "pairs": 0,
+        "paired": None,
+        "verdict": None,
+        "rounds_needed": None,
+    }
+    [in_csv] = csv.DictReader(io.StringIO(to_csv(rows)))
+    names = ("versus_baseline", "versus_ratio", "versus_ratio_ci_low", "versus_pairs")
+    assert [in_csv[name] for name in names] == ["single", "", "", "0"]
