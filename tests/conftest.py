@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +18,10 @@ from hypothesis import settings
 from mgpubench.config.machine_facts import Gpu, Machine
 from mgpubench.config.run_config import RunConfig
 from mgpubench.launch.signals import STOPPING_SIGNALS, StopSignal
-from mgpubench.launch.supervisor import Needs, Supervisor, open_supervisor
+from mgpubench.launch.supervisor import Supervisor, open_supervisor
 from mgpubench.results.rank_record import RankRecord
 from mgpubench.results.schema import RunRecord
+from mgpubench.session.workers import IMAGES
 from tests.processes import Command, descendants
 
 settings.register_profile("default", deadline=None, max_examples=200)
@@ -31,7 +32,7 @@ settings.load_profile("default")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """An option of the fault matrix."""
     parser.addoption(
-        "--write-reliability", action="store_true", help="write docs/reliability.md anew"
+        "--write-reliability", action="store_true", help="write docs/reliability.md again"
     )
 
 
@@ -52,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """The environment but for what pytest and torch themselves put there."""
+    """The environment without what pytest and torch themselves put there."""
     own = ("PYTEST_", "TORCHINDUCTOR_", "MGPUBENCH_")
     return {name: value for name, value in os.environ.items() if not name.startswith(own)}
 
@@ -94,7 +95,6 @@ def make_cpu_config(**changes: Any) -> RunConfig:
         "workers_per_device": 1,
         "workers_per_rank": 1,
         "threads_per_rank": 1,
-        "options": (),
         "warmup_steps": 1,
         "steps": 4,
         "seed": 0,
@@ -183,7 +183,7 @@ def supervisor() -> Iterator[Supervisor]:
     """One supervisor, and so one cold start of torch, for all tests."""
     with (
         StopSignal().installed() as stop,
-        open_supervisor(stop, "torchvision") as opened,
+        open_supervisor(stop, IMAGES) as opened,
     ):
         yield opened
 
@@ -199,7 +199,7 @@ class Here:
     ended_s: float
 
     def wait(self, seconds: float = 0) -> int:
-        """The exit code; it has ended long since."""
+        """The exit code. The command has already ended."""
         return self.exit_code
 
 
@@ -211,7 +211,7 @@ def run_here(supervisor: Supervisor) -> Callable[..., Here]:
     """
 
     @contextmanager
-    def lend(stop: StopSignal, needs: Needs) -> Iterator[Supervisor]:
+    def lend(stop: StopSignal, preload: Sequence[str]) -> Iterator[Supervisor]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(supervisor, "_stop", stop)
             yield supervisor
@@ -237,7 +237,7 @@ def run_here(supervisor: Supervisor) -> Callable[..., Here]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Command]]:
-    """Starts `mgpubench` in the background, in the test's folder; ends it with the test."""
+    """Starts `mgpubench` in the background, in the test's folder; ends it when the test ends."""
     started = []
 
     def start_one(*arguments: object, **env: str) -> Command:

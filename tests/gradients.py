@@ -1,4 +1,4 @@
-"""One training step as each mode makes it, with its gradients brought home; run in workers."""
+"""One training step as each mode makes it, with its gradients as the result; run in workers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from mgpubench.config.run_config import RunConfig
-from mgpubench.training.devices import Seat, Share, make_share
+from mgpubench.training.devices import Part
 from mgpubench.training.process_group import process_group
+from mgpubench.training.rank import make_part
 from mgpubench.training.step import TrainStep
 from mgpubench.training.torch_settings import set_up_process
 from mgpubench.training.trainable import build_model
@@ -51,18 +52,19 @@ def global_batch(config: RunConfig) -> tuple[Tensor, Tensor]:
     return images, torch.randint(0, 10, shape[:1], generator=generator)
 
 
-def one_step(config: RunConfig, rank: int, folder: Path, listing: Path) -> dict[str, Any]:
+def one_step(
+    config: RunConfig, rank: int, runner: str, folder: Path, listing: Path
+) -> dict[str, Any]:
     """Gradients and weights after one step, and the batch sizes that the model itself saw."""
-    share = make_share(config, rank)
-    set_up_process(config, share)
-    seat = Seat(share, folder / "store", listing, lambda: None)
+    part = make_part(replace(config, num_classes=10), rank, folder, listing)
+    set_up_process(part)
     seen: list[int] = []
-    with process_group(config, seat) if config.mode == "ddp" else nullcontext():
-        model = build_model(replace(config, num_classes=10)).to(share.device)
+    with process_group(part) if config.mode == "ddp" else nullcontext():
+        model = build_model(part)
         model.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
-        step = TrainStep(_wrap(config, model, share), share.device)
+        step = TrainStep(_wrap(model, runner, part), part.device)
         images, labels = global_batch(config)
-        mine = slice(share.rank * share.batch, (share.rank + 1) * share.batch)
+        mine = slice(rank * part.batch, (rank + 1) * part.batch)
         loss = step((images[mine], labels[mine]))
         return {
             "loss": float(loss),
@@ -76,17 +78,15 @@ def one_step(config: RunConfig, rank: int, folder: Path, listing: Path) -> dict[
         }
 
 
-def _wrap(config: RunConfig, model: torch.nn.Module, share: Share) -> torch.nn.Module:
-    if config.mode == "single":
+def _wrap(model: torch.nn.Module, runner: str, part: Part) -> torch.nn.Module:
+    if part.config.mode == "single":
         return model
-    runner = importlib.import_module(f"mgpubench.runners.{config.mode}")
-    arguments = [config.ddp_arguments] if config.mode == "ddp" else []
-    wrapped: torch.nn.Module = runner.wrap(model, share, *arguments)
+    wrapped: torch.nn.Module = importlib.import_module(runner).wrap(model, part)
     return wrapped
 
 
 def _ddp_settings(step: TrainStep) -> dict[str, Any]:
-    """What DDP itself says that it was told; empty for another wrapper."""
+    """The options as DDP itself has them; empty for another wrapper."""
     wrapped = step._model
     if not isinstance(wrapped, torch.nn.parallel.DistributedDataParallel):
         return {}

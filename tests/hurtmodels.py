@@ -21,17 +21,17 @@ FAULT_TIME = Path(
         str(Path(tempfile.gettempdir()) / f"mgpubench-tests-fault-time-{os.getpid()}"),
     )
 )
-"""When a model went wrong last, on the monotonic clock that all processes share. Its name goes from
-the tests to the workers in the environment."""
+"""Holds when a model last went wrong, on the monotonic clock that all processes share. The workers
+get its name from the tests through the environment."""
 
 FAULTY_STEP = 4
-"""In the preflight the model is called once or twice; there it must behave."""
+"""The preflight calls the model once or twice, and must find it in order."""
 
 CLASSES = 10
 
 
 def rank() -> int:
-    """Of this process, where there are several."""
+    """The rank of this process; 0 if it is the only one."""
     return torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
 
 
@@ -43,7 +43,7 @@ def is_last_rank() -> bool:
 
 
 def note_time() -> None:
-    """Whole or not at all: the process may be killed by its peer's failure meanwhile."""
+    """Write the whole file or none: a peer may fail meanwhile, and this process is then killed."""
     unfinished = FAULT_TIME.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
     unfinished.write_text(str(time.monotonic()))
     unfinished.replace(FAULT_TIME)
@@ -59,7 +59,7 @@ class Faulty(nn.Module):
         self.calls = 0
 
     def forward(self, images: Tensor) -> Any:
-        """Logits, and from the fourth call on whatever the fault makes of them."""
+        """Logits, and from the fourth call on what the fault makes of them."""
         logits = self.head(images)
         self.calls += 1
         if self.calls < FAULTY_STEP:

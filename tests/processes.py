@@ -35,7 +35,7 @@ def all_processes() -> list[Process]:
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
-        with contextlib.suppress(OSError, ValueError):  # it may end while we look
+        with contextlib.suppress(OSError, ValueError):  # it may end meanwhile
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
             command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             if fields[0] != "Z":
@@ -125,7 +125,7 @@ class Command:
         return self.popen.returncode
 
     def kill(self) -> None:
-        """End it and all that was seen below it, whatever the test came to."""
+        """End it and all that was seen below it, even if the test failed."""
         self.family()
         self.popen.kill()
         self.popen.wait()
@@ -133,8 +133,8 @@ class Command:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def assert_nobody_left(self, seconds: float = 5) -> None:
-        """No process that was seen below this one lives on."""
+    def assert_none_left(self, seconds: float = 5) -> None:
+        """No process that was seen below this one is alive."""
         wait_until(
             lambda: not [p for p in all_processes() if p.pid in self.seen],
             seconds,

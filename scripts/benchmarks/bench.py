@@ -1,4 +1,4 @@
-"""The figures that mgpubench itself must reach; see `scripts/bench`."""
+"""Checks the speeds that mgpubench itself must reach; see `scripts/bench`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 import loading
 import torch
 import torchvision
-from sides import MARGIN, cpu_config, in_turn, report
+from sides import MARGIN, cpu_config, in_turn, only_part, report
 from torch import nn
 
 from mgpubench.analysis import stats
@@ -25,13 +25,12 @@ from mgpubench.config.request import Request
 from mgpubench.config.run_config import RunConfig
 from mgpubench.config.types import NUM_SYNTHETIC_CLASSES
 from mgpubench.launch.signals import StopSignal
-from mgpubench.launch.step_count import StepCounter
 from mgpubench.launch.supervisor import open_supervisor
 from mgpubench.machine import host
-from mgpubench.training.clock import HostClock
+from mgpubench.session.workers import IMAGES, TRAINING, launch_run
 from mgpubench.training.data.loader import open_feed
-from mgpubench.training.devices import make_share
-from mgpubench.training.loop import Job, Schedule, no_barrier, train
+from mgpubench.training.loop import train
+from mgpubench.training.process_group import no_barrier
 from mgpubench.training.step import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, TrainStep
 from mgpubench.training.torch_settings import set_up_process
 from mgpubench.training.trainable import build_model
@@ -40,49 +39,34 @@ BIN = Path(sys.executable).parent
 
 
 def harness() -> bool:
-    """Cost of the loop itself, step count included: a step that does nothing."""
+    """The cost of the loop with a step that does nothing. Counting the steps is included."""
     num_steps = 10_000
+    request = Request(smoke=True, modes=("single",), warmup_steps=0, steps=num_steps)
+    part = only_part(cpu_config(request))
     loss = torch.tensor(0.0)
-    with tempfile.TemporaryDirectory() as folder:
-        counter = StepCounter(Path(folder) / "steps")
-    job = Job(
-        step=lambda batch: loss,
-        batches=itertools.repeat((loss, torch.zeros(1))),
-        make_clock=lambda steps: HostClock(),
-        synchronize=lambda: None,
-        barrier=no_barrier,
-        on_step=counter.advance,
-    )
-    schedule = Schedule(settle_steps=0, lead_in_steps=0, measured_steps=num_steps)
+    batches = itertools.repeat((loss, torch.zeros(1)))
     costs_us = []
     for _ in range(5):
         began_s = time.perf_counter()
-        train(job, schedule)
+        train(part, lambda batch: loss, batches, no_barrier)
         costs_us.append((time.perf_counter() - began_s) / num_steps * 1e6)
     cost_us = statistics.median(costs_us)
     return report("loop", f"{cost_us:.2f} us a step", "at most 20", cost_us <= 20)
 
 
 def bare() -> bool:
-    """Our loop against a bare one of the tutorial's kind: resnet18, batch 8, the same threads."""
-    config = cpu_config(Request(device="cpu", modes=("single",), model="resnet18", batch_per_gpu=8))
-    share = make_share(config, 0)
-    set_up_process(config, share)
-    feed = open_feed(config, share, Path("none"))
-    ours = TrainStep(build_model(config), share.device)
-    theirs = BareLoop(config)
+    """Our loop against a bare one as in the tutorial: resnet18, batch 8, the same threads."""
     steps = 3
-    job = Job(
-        step=ours,
-        batches=feed.batches,
-        make_clock=lambda count: HostClock(),
-        synchronize=lambda: None,
-        barrier=no_barrier,
-        on_step=lambda: None,
-    )
+    request = Request(device="cpu", modes=("single",), model="resnet18", batch_per_gpu=8)
+    config = replace(cpu_config(request), warmup_steps=1, steps=steps)
+    part = only_part(config)
+    set_up_process(part)
+    feed = open_feed(part)
+    ours = TrainStep(build_model(part), part.device)
+    theirs = BareLoop(config)
 
     def run_ours() -> float:
-        trace = train(job, Schedule(settle_steps=0, lead_in_steps=1, measured_steps=steps))
+        trace = train(part, ours, feed.batches, no_barrier)
         return steps * config.global_batch / sum(trace.step_times_s[1:])
 
     result = until_narrow(run_ours, lambda: theirs.run(steps))
@@ -93,7 +77,7 @@ def bare() -> bool:
 
 
 def until_narrow(ours: Callable[[], float], theirs: Callable[[], float]) -> Comparison:
-    """Pairs until the interval is narrow enough to judge."""
+    """Measure pairs until the interval is narrow enough to judge."""
     in_turn(ours, theirs)
     pairs: list[tuple[float, float]] = []
     while True:
@@ -123,7 +107,7 @@ class BareLoop:
         )
 
     def run(self, steps: int) -> float:
-        """Images per second over some steps, after one to warm up."""
+        """Images per second over some steps, after one warm-up step."""
         self._step()
         began_s = time.perf_counter()
         images = sum(self._step() for _ in range(steps))
@@ -139,7 +123,7 @@ class BareLoop:
 
 
 def seconds(*command: str) -> float:
-    """Of one whole process."""
+    """How long a whole process takes."""
     began_s = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - began_s
@@ -156,7 +140,7 @@ def help_text() -> bool:
 
 
 def import_package() -> bool:
-    """`import mgpubench` beyond bare Python."""
+    """What `import mgpubench` takes beyond the start of Python."""
     costs_s = [
         seconds(sys.executable, "-c", "import mgpubench") - seconds(sys.executable, "-c", "")
         for _ in range(21)
@@ -166,7 +150,7 @@ def import_package() -> bool:
 
 
 def info() -> bool:
-    """`mgpubench info` against the import of torch alone, which it needs."""
+    """`mgpubench info` against the import of torch, which it needs."""
     pairs = [
         (seconds(str(BIN / "mgpubench"), "info"), seconds(sys.executable, "-c", "import torch"))
         for _ in range(5)
@@ -197,7 +181,7 @@ def compare_1000() -> bool:
 
 
 def multiply_rows(path: Path, count: int) -> None:
-    """Repeat the rows of a runs.csv, as so many rounds."""
+    """Repeat the rows of a runs.csv, as if there had been more rounds."""
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -210,13 +194,13 @@ def multiply_rows(path: Path, count: int) -> None:
 
 
 def relaunch() -> bool:
-    """Second and later launches of two CPU ranks, to the end of their second step."""
+    """The second and later launches of two CPU ranks, to the end of a run of two steps."""
     config = cpu_config(Request(smoke=True, modes=("ddp",), warmup_steps=1, steps=1))
     costs_s = []
-    with StopSignal().installed() as stop, open_supervisor(stop, "training") as parent:
+    with StopSignal().installed() as stop, open_supervisor(stop, TRAINING) as parent:
         for _ in range(11):
             began_s = time.perf_counter()
-            parent.launch(config, Path("none"), lambda steps: None)
+            launch_run(parent, config, lambda steps: None)
             costs_s.append(time.perf_counter() - began_s)
     cost_s = max(costs_s[1:])
     figure = f"{cost_s:.2f} s for a whole run of two steps, the slowest of 10"
@@ -224,7 +208,7 @@ def relaunch() -> bool:
 
 
 def ddp() -> bool:
-    """DDP on CPU as we start it, against the tutorial's way with torch's default threads."""
+    """DDP on the CPU as we start it, against the tutorial's way with torch's default threads."""
     steps = 5
     config = cpu_config(
         Request(device="cpu", gpus=(2,), modes=("ddp",), model="resnet18", batch_per_gpu=8)
@@ -232,9 +216,9 @@ def ddp() -> bool:
     config = replace(config, warmup_steps=2, steps=steps)
     script = Path(__file__).parent / "tutorial_ddp.py"
     ratios = []
-    with StopSignal().installed() as stop, open_supervisor(stop, "torchvision") as parent:
+    with StopSignal().installed() as stop, open_supervisor(stop, IMAGES) as parent:
         for _ in range(5):
-            ranks = parent.launch(config, Path("none"), lambda count: None)
+            ranks = launch_run(parent, config, lambda count: None)
             ours = config.global_batch * steps / max(rank.window_s for rank in ranks)
             answer = subprocess.run(
                 [sys.executable, script, str(steps)], check=True, capture_output=True, text=True
@@ -261,7 +245,7 @@ BENCHES = {
 
 
 def main() -> None:
-    """Run the benches that were named, or all; the exit code says whether all targets held."""
+    """Run the named benches, or all. The exit code is 0 if all targets were reached."""
     names = sys.argv[1:] or list(BENCHES)
     print(f"torch {torch.__version__}, {host.cpu_model()}, {host.usable_cores()} cores")
     results = [BENCHES[name]() for name in names]

@@ -20,14 +20,16 @@ from mgpubench.errors import BenchError
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Supervisor, open_supervisor
 from mgpubench.machine import host
+from mgpubench.session.workers import IMAGES, INSPECT_MODEL, launch_run
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 MODES = ("single", "dp", "ddp")
 HEAD = """# Models
 
-`--model` takes every image classification model by its name in torchvision. The smallest of
-every family trained for one step in every mode, with two CPU devices and two images each; made by
-`scripts/benchmarks/families.py` with torch {torch} and torchvision {torchvision}.
+`--model` takes every image classification model by its name in torchvision. The table shows the
+smallest model of each family, trained for one step in every mode, on two CPU devices with two
+images each. `scripts/benchmarks/families.py` wrote this page with torch {torch} and torchvision
+{torchvision}.
 
 | family | model | parameters | image size | single | dp | ddp |
 |---|---|--:|--:|---|---|---|
@@ -35,7 +37,7 @@ every family trained for one step in every mode, with two CPU devices and two im
 
 
 def families() -> Iterator[tuple[str, str]]:
-    """Each family with its smallest model, by what torchvision says of its weights."""
+    """Each family with its smallest model, by the size of its weights in torchvision."""
     members: dict[str, list[tuple[int, str]]] = {"built in": [(0, BUILTIN_MODELS[0])]}
     for name in torchvision.models.list_models(module=torchvision.models):
         family = torchvision.models.get_model_builder(name).__module__.rpartition(".")[2]
@@ -54,11 +56,11 @@ def plan_one_step(name: str) -> tuple[RunConfig, ...]:
 
 
 def try_modes(supervisor: Supervisor, runs: tuple[RunConfig, ...]) -> list[str]:
-    """What came of one step in each mode."""
+    """The result of one step in each mode: `yes`, or why it failed."""
     answers = dict.fromkeys(MODES, "not run")
     for config in runs:
         try:
-            supervisor.launch(replace(config, timeout_s=300.0), Path("none"), lambda steps: None)
+            launch_run(supervisor, replace(config, timeout_s=300.0), lambda steps: None)
             answers[config.mode] = "yes"
         except BenchError as error:
             answers[config.mode] = error.message
@@ -68,10 +70,10 @@ def try_modes(supervisor: Supervisor, runs: tuple[RunConfig, ...]) -> list[str]:
 def main() -> None:
     """Write the page."""
     lines = []
-    with StopSignal().installed() as stop, open_supervisor(stop, "torchvision") as parent:
+    with StopSignal().installed() as stop, open_supervisor(stop, IMAGES) as parent:
         for family, name in families():
             runs = plan_one_step(name)
-            facts = parent.call("mgpubench.training.preflight:inspect_model", list(runs[:1]))
+            facts = parent.call(INSPECT_MODEL, list(runs[:1]))
             answers = " | ".join(try_modes(parent, runs))
             lines.append(
                 f"| {family} | {name} | {facts.num_parameters:,} | {runs[0].image_size} "

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 from PIL import Image
-from sides import compare_rates, cpu_config, interval_of, report
+from sides import compare_rates, cpu_config, interval_of, only_part, report
 from torch import nn
 from torch.utils.data import DataLoader, default_collate
 from torchvision import datasets, transforms
@@ -20,10 +20,9 @@ from torchvision.io import decode_image, read_file
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import RunConfig
 from mgpubench.machine import host
-from mgpubench.training.data.folder import FolderDataset, _collate
+from mgpubench.training.data.folder import FolderDataset, collate
 from mgpubench.training.data.listing import list_images
 from mgpubench.training.data.loader import open_feed
-from mgpubench.training.devices import make_share
 from mgpubench.training.models.by_name import make_module
 from mgpubench.training.step import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, TrainStep
 from mgpubench.training.torch_settings import set_up_process
@@ -32,7 +31,7 @@ from mgpubench.training.trainable import build_model
 IMAGE_SIZE = 224
 BATCH = 20
 MODEL = "mlp"
-"""Light enough for the loaders to set the pace on a CPU."""
+"""So light that the loaders set the pace on a CPU."""
 TUTORIAL = transforms.Compose(
     [
         transforms.Resize(256),
@@ -44,14 +43,14 @@ TUTORIAL = transforms.Compose(
 
 
 def pipeline() -> bool:
-    """One worker's images/s from JPEG files to a batch, against the tutorial's and pure decode."""
+    """One worker's images/s from JPEG files to a batch, against the tutorial and pure decoding."""
     with jpegs(2 * BATCH) as root, one_thread():
         files = sorted(map(str, root.rglob("*.jpg")))
         dataset = FolderDataset([(file, 0) for file in files], IMAGE_SIZE)
 
         def ours() -> float:
             return rate(
-                len(files), lambda: [_collate([dataset[i] for i in part]) for part in parts(files)]
+                len(files), lambda: [collate([dataset[i] for i in part]) for part in parts(files)]
             )
 
         def tutorial() -> float:
@@ -77,7 +76,7 @@ def pipeline() -> bool:
 
 
 def workers() -> bool:
-    """Images/s of as many loader workers as there are cores, against one."""
+    """Images/s with one loader worker per core, against one worker."""
     cores = host.usable_cores()
     with jpegs(200) as root:
         one, all_of_them = (OurLoader(root, count) for count in (1, cores))
@@ -90,7 +89,8 @@ def workers() -> bool:
 def folder() -> bool:
     """Training from an ImageFolder: this tool's step and loader, against the tutorial's.
 
-    Less than the pipeline's gain: the same cores train, and normalise what a GPU would.
+    The gain is less than that of the pipeline, since the same cores also train, and normalise the
+    images as a GPU would.
     """
     with jpegs(200) as root:
         result = compare_rates(OurTraining(root).rate, TutorialTraining(root).rate, 9)
@@ -105,21 +105,21 @@ class OurLoader:
         self._config = folder_config(root, num_workers)
         listing = root.parent / f"listing-{num_workers}.json"
         list_images(root).save_samples(listing)
-        self.feed = open_feed(self._config, make_share(self._config, 0), listing)
+        self.part = only_part(self._config, listing)
+        self.feed = open_feed(self.part)
 
     def rate(self) -> float:
-        """Images/s after what was ready has been used up."""
+        """Images/s after the batches that were ready have been used up."""
         return steady_rate(self.feed.batches, self._config.queue_length, lambda batch: None)
 
 
 class OurTraining(OurLoader):
-    """The same with a model: a step as a run makes it."""
+    """The same with a model and the step of a run."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root, host.usable_cores())
-        share = make_share(self._config, 0)
-        set_up_process(self._config, share)
-        self._step = TrainStep(build_model(self._config), share.device)
+        set_up_process(self.part)
+        self._step = TrainStep(build_model(self.part), self.part.device)
 
     def rate(self) -> float:
         """Images/s of training."""
@@ -162,7 +162,7 @@ def steady_rate(
     queue: int,
     step: Callable[[Sequence[torch.Tensor]], object],
 ) -> float:
-    """Images/s over 20 batches, after those that were loaded while nobody looked.
+    """Images/s over 20 batches, after the batches that were loaded in the pause.
 
     Ends with a pause in which the workers fill their queue: they would take cores from the other
     side of a comparison.
@@ -201,7 +201,7 @@ def folder_config(root: Path, num_workers: int) -> RunConfig:
 
 
 def parts(files: Sequence[str]) -> list[range]:
-    """The numbers of the files, batch by batch."""
+    """The numbers of the files of each batch."""
     return [range(start, start + BATCH) for start in range(0, len(files), BATCH)]
 
 
@@ -218,7 +218,7 @@ def rate(images: int, work: Callable[[], object]) -> float:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """As in a loader worker."""
+    """Use one thread, as a loader worker does."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -227,7 +227,7 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def jpegs(count: int) -> Iterator[Path]:
-    """An ImageFolder of ImageNet's usual size, with a photograph's mixture of smooth and rough."""
+    """An ImageFolder of JPEGs of ImageNet's usual size, smooth and rough like photographs."""
     generator = torch.Generator().manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "images"

@@ -1,9 +1,11 @@
-"""What the benches share: measuring two sides in turn, and saying how it came out."""
+"""What the benches share: measuring two sides in turn, and reporting the result."""
 
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 from mgpubench.analysis import stats
 from mgpubench.analysis.stats import Comparison
@@ -11,18 +13,20 @@ from mgpubench.config.plan import make_plan
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import RunConfig
 from mgpubench.machine import host
+from mgpubench.training.devices import Part
+from mgpubench.training.rank import make_part
 
 MARGIN = 0.02
 
 
 def report(what: str, figure: str, target: str, reached: bool) -> bool:
-    """Print one line; pass on whether the target was reached."""
+    """Print one line, and return whether the target was reached."""
     print(f"{'ok  ' if reached else 'MISS'}  {what}: {figure}  (target: {target})", flush=True)
     return reached
 
 
 def in_turn(ours: Callable[[], float], theirs: Callable[[], float]) -> tuple[float, float]:
-    """One figure of either side, measured in random order."""
+    """One figure of each side, measured in random order."""
     if random.random() < 0.5:
         first = ours()
         return first, theirs()
@@ -31,7 +35,7 @@ def in_turn(ours: Callable[[], float], theirs: Callable[[], float]) -> tuple[flo
 
 
 def compare_rates(ours: Callable[[], float], theirs: Callable[[], float], pairs: int) -> Comparison:
-    """The ratio of two rates from so many pairs, after one that does not count."""
+    """The ratio of two rates over a number of pairs, after one pair that does not count."""
     in_turn(ours, theirs)
     return stats.compare_paired([in_turn(ours, theirs) for _ in range(pairs)], MARGIN)
 
@@ -43,5 +47,12 @@ def interval_of(comparison: Comparison) -> str:
 
 
 def cpu_config(request: Request) -> RunConfig:
-    """The first run of a request on this computer's CPU."""
+    """The first run of a request on this machine's CPU."""
     return make_plan(request, host.assumed_machine(0)).runs[0]
+
+
+def only_part(config: RunConfig, listing: Path = Path("none")) -> Part:
+    """The part of a run with one process, as its rank gets it."""
+    # The step counter stays in memory when its file is removed.
+    with tempfile.TemporaryDirectory() as folder:
+        return make_part(config, 0, Path(folder), listing)

@@ -1,7 +1,7 @@
 """Random faults at random moments, many in one call of `mgpubench run`; see `scripts/soak`.
 
-After every call: it has ended in time and with the right code, no process is left, each run that
-had finished before is still there, and the session can be read, and gone on with.
+After every call it checks that the call ended in time and with the right code, that no process is
+left, that every finished run is still there, and that the session can be read and resumed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TO_THE_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 
 
 class Soak:
-    """Counts faults, and what is wrong."""
+    """Counts faults, and notes what is wrong."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.rng = random.Random(seed)
@@ -45,7 +45,7 @@ class Soak:
         self.wrong: list[str] = []
 
     def call(self) -> None:
-        """One `mgpubench run`, hurt again and again, ended by a signal or by itself."""
+        """One `mgpubench run`, hurt again and again until a signal ends it, or it ends."""
         self.calls += 1
         cwd = self.folder / str(self.calls)
         cwd.mkdir()
@@ -72,7 +72,7 @@ class Soak:
             self.resume(cwd)
 
     def hurt_one(self, command: Command) -> None:
-        """A signal to a rank, or the end of a loader worker."""
+        """Send a signal to a rank, or kill a loader worker."""
         ranks = command.ranks()
         if not ranks:
             return
@@ -89,7 +89,7 @@ class Soak:
                 os.kill(victim.pid, signal.SIGCONT)
 
     def send(self, process: Process, signum: signal.Signals, what: str) -> None:
-        """Send it, and count it if somebody was there."""
+        """Send a signal, and count it if the process still existed."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signum)
             self.faults[f"{signum.name} to {what}"] += 1
@@ -103,7 +103,7 @@ class Soak:
     def check(
         self, command: Command, cwd: Path, finished: set[str], last: signal.Signals | None
     ) -> None:
-        """Everything that must hold after a call."""
+        """Check everything that must hold after a call."""
         try:
             code = command.wait(END_S)
         except Exception:
@@ -112,9 +112,9 @@ class Soak:
             return
         expected = expected_codes(cwd, last)
         if code not in expected:
-            self.blame(cwd, f"exit code {code}, and not one of {sorted(expected)}")
+            self.blame(cwd, f"exit code {code} is not one of {sorted(expected)}")
         try:
-            command.assert_nobody_left()
+            command.assert_none_left()
         except AssertionError as error:
             self.blame(cwd, str(error))
             command.kill()
@@ -124,7 +124,7 @@ class Soak:
             self.blame(cwd, "a traceback on stderr")
 
     def resume(self, cwd: Path) -> None:
-        """Go on with the session, undisturbed: it must come to its end."""
+        """Resume the session without faults: it must finish."""
         (folder,) = (path.parent for path in cwd.glob("out/*/session.json"))
         command = Command(
             *("run", "--resume", folder.relative_to(cwd), "--timeout", CALL_S), cwd=cwd
@@ -154,26 +154,26 @@ def make_images(root: Path) -> None:
 
 
 def expected_codes(cwd: Path, last: signal.Signals | None) -> set[int]:
-    """The exit codes that are right after a last signal to the parent."""
+    """The exit codes that are right if this was the last signal to the parent."""
     by_itself = {0, 1}
     if last is None:
         return by_itself
     codes = {-last} if last is signal.SIGKILL else {128 + last}
     if not list(cwd.glob("out/*/session.json")):
-        # Python itself had not even started; or a preparation that was hurt just ended it.
+        # Python itself had not started yet, or a fault in the preparation had just ended the call.
         codes |= {-last, 1}
     if num_rows(cwd) == NUM_RUNS:
-        codes |= by_itself  # it was about to end
+        codes |= by_itself  # it was already ending
     return codes
 
 
 def num_rows(cwd: Path) -> int:
-    """The runs of which there is a row, whatever became of them."""
+    """How many runs have a row, finished or not."""
     return sum(len(read_runs(path).records) for path in cwd.glob("out/*/runs.csv"))
 
 
 def ok_runs(cwd: Path) -> set[str]:
-    """The runs that are on the disk as finished."""
+    """The runs that are recorded as finished."""
     return {
         record.run_id
         for path in cwd.glob("out/*/runs.csv")
@@ -184,7 +184,7 @@ def ok_runs(cwd: Path) -> set[str]:
 
 
 def main() -> None:
-    """Soak until there were faults enough; exit code 1 if anything was wrong."""
+    """Cause faults until there are enough. The exit code is 1 if anything was wrong."""
     wanted = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     began_s = time.monotonic()

@@ -1,7 +1,7 @@
-"""DDP as tutorials teach it, as the baseline for ours: mp.spawn, gloo, torch's default threads.
+"""DDP as tutorials teach it, to compare ours with: mp.spawn, gloo, torch's default threads.
 
-Written for this comparison. Data are tensors in memory, so that only the training counts.
-Prints images per second of both ranks together.
+It was written for this comparison. The data are tensors in memory, so that only the training
+counts. It prints the images per second of both ranks together.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Faults as data: what is done to a run, and what a person should see of it."""
+"""Faults as data: what is done to a run, and what the user should see of it."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ class Fault:
 
     name: str
     says: str
-    """A pattern of the error line, or of a warning where the run succeeds."""
+    """A pattern of the error line, or of a warning if the run succeeds."""
     modes: tuple[str, ...] = ALL
     options: tuple[object, ...] = ()
     prepare: Callable[[Path], None] | None = None
     """What is done to the folder of images beforehand."""
     hurt: Hurt | None = None
-    """What is done to it from outside once it trains; None: its model or its images do it."""
+    """What is done to it from outside once it trains. None: the fault is in its model or images."""
     exit_code: int = 1
     statuses: tuple[str, ...] = ("failed",)
-    """Of its rows."""
+    """The status of each of its rows."""
     kept: str = "finished runs; a row says why this one failed"
 
 
@@ -80,7 +80,7 @@ class Times:
 def hurt_when_training(
     hurt: Hurt, supervisor: Supervisor, scene_of: Callable[[list[Process]], Scene]
 ) -> Times:
-    """Begin a thread that waits for the third step, and hurts."""
+    """Start a thread that waits for the third step, and then hurts the run."""
     times = Times()
 
     def work() -> None:
@@ -102,5 +102,5 @@ def hurt_when_training(
 
 
 def steps_done(supervisor: Supervisor) -> int:
-    files = supervisor.scratch.glob(f"launch-*/{STEP_COUNT_FILE}")
+    files = supervisor.scratch.glob(f"job-*/{STEP_COUNT_FILE}")
     return max((read_step_count(file).steps for file in files), default=0)

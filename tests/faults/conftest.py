@@ -1,7 +1,7 @@
-"""docs/reliability.md: every test in this folder tells it what a person saw of its fault.
+"""docs/reliability.md: every test in this folder adds a row with what the user sees of its fault.
 
-`pytest tests/faults --write-reliability` writes the page anew; otherwise each test checks that what
-it saw is what the page says.
+`pytest tests/faults --write-reliability` writes the page again. Without the option each test checks
+that its row is on the page.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ END_S = 30.0
 SECTIONS = {
     "test_matrix": "Ranks, models, loaders and images",
     "test_interruption": "Signals to mgpubench itself",
-    "test_surroundings": "Limits, disks, networks and neighbours",
+    "test_surroundings": "Limits, disks, networks and other processes",
 }
-"""By the module of the tests that make them."""
+"""Sections by the test module that makes their rows."""
 
 HEAD = """# Reliability
 
-What a person sees of each fault, and how soon the command ends. Made by
-`pytest tests/faults --write-reliability`, on CPU replicas with gloo; the times are of one machine
-with 2 cores, from the fault to the end of the command, or from its start, with loading torch, where
-the fault was there before. No case leaves a process behind. A run that failed is a row with
-`status=failed` and its cause in the column `error`; the other runs of the plan go on, unless
-`--fail-fast` is given, and `mgpubench run --resume SESSION` makes the failed and missing ones.
+What the user sees of each fault, and how soon the command ends. This page is written by
+`pytest tests/faults --write-reliability`, with CPU replicas and gloo on a machine with 2 cores. The
+seconds count from the fault to the end of the command. If the fault was there before, they count
+from the start of the command, and include loading torch. No case leaves a process behind. A failed
+run is a row with `status=failed` and its cause in the column `error`. The other runs of the plan go
+on, unless `--fail-fast` is given, and `mgpubench run --resume SESSION` makes the failed and missing
+ones.
 """
 TABLE = """
 ## {title}
@@ -49,12 +50,12 @@ TABLE = """
 """
 
 
-SILENT = {137: "Killed (says the shell)", 0: "nothing"}
-"""What is seen where mgpubench itself can say nothing, by exit code."""
+SILENT = {137: "Killed (printed by the shell)", 0: "nothing"}
+"""What the user sees if mgpubench itself can print nothing, by exit code."""
 
 
 @dataclass(frozen=True)
-class Told:
+class Row:
     """A row of the page."""
 
     fault: str
@@ -74,47 +75,47 @@ class Told:
 
     @property
     def sure(self) -> list[str]:
-        """The cells that are the same each time."""
+        """The cells that are the same every time."""
         return [self.fault, self.mode, self.hint, str(self.exit_code), self.kept]
 
 
 @dataclass
 class Page:
-    """What the page says, and what it shall say."""
+    """What the page says, and what the tests saw."""
 
     written: list[str]
     is_checked: bool
-    told: dict[str, list[Told]] = field(default_factory=dict)
+    seen: dict[str, list[Row]] = field(default_factory=dict)
 
-    def tell(self, section: str, told: Told) -> None:
-        """Add a row; it must be one of the page's, unless the page is being made."""
-        self.told.setdefault(section, []).append(told)
+    def add(self, section: str, row: Row) -> None:
+        """Add a row. It must be on the page already, unless the page is being written."""
+        self.seen.setdefault(section, []).append(row)
         if self.is_checked:
             sure = [
                 cells[:2] + cells[3:5] + cells[6:]
                 for cells in (line.strip("| ").split(" | ") for line in self.written)
             ]
-            assert told.sure in sure
+            assert row.sure in sure
 
     def write(self) -> None:
-        """Write all that was told; every section must have been."""
-        assert set(self.told) == set(SECTIONS)
+        """Write all rows. Every section must have some."""
+        assert set(self.seen) == set(SECTIONS)
         text = HEAD
         for section, title in SECTIONS.items():
-            text += TABLE.format(title=title) + "\n".join(map(str, self.told[section])) + "\n"
+            text += TABLE.format(title=title) + "\n".join(map(str, self.seen[section])) + "\n"
         PAGE.write_text(text, encoding="utf-8")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def no_fault_time_left() -> Iterator[None]:
-    """The file goes with the tests."""
+    """Removes the file after all tests."""
     yield
     FAULT_TIME.unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")
 def page(request: pytest.FixtureRequest) -> Iterator[Page]:
-    """The page; written at the end if that was asked for and no test failed."""
+    """The page. It is written at the end if that was asked for and no test failed."""
     is_made = request.config.getoption("--write-reliability")
     written = PAGE.read_text(encoding="utf-8").splitlines() if PAGE.exists() else []
     page = Page(written, is_checked=not is_made)
@@ -124,11 +125,11 @@ def page(request: pytest.FixtureRequest) -> Iterator[Page]:
 
 
 @pytest.fixture
-def tell(page: Page, request: pytest.FixtureRequest) -> Callable[..., str]:
-    """Checks what holds for every fault, and tells the page; gives the line that was seen."""
+def report(page: Page, request: pytest.FixtureRequest) -> Callable[..., str]:
+    """Checks what holds for every fault, adds its row, and returns the line that the user saw."""
     section = request.module.__name__.rpartition(".")[2]
 
-    def tell_one(
+    def report_one(
         fault: str,
         command: Command | Here,
         says: str | None,
@@ -139,7 +140,7 @@ def tell(page: Page, request: pytest.FixtureRequest) -> Callable[..., str]:
         since_s: float | None = None,
     ) -> str:
         exit_code = command.wait()
-        exit_code = exit_code if exit_code >= 0 else 128 - exit_code  # as the shell has it
+        exit_code = exit_code if exit_code >= 0 else 128 - exit_code  # as the shell says
         seconds = command.ended_s - (command.began_s if since_s is None else since_s)
         assert exit_code == code, command.err
         assert "Traceback" not in command.err
@@ -147,10 +148,10 @@ def tell(page: Page, request: pytest.FixtureRequest) -> Callable[..., str]:
         hint = hint_after(line, command.err)
         assert bool(hint) == (code in (1, 2))
         assert 0 <= seconds < END_S
-        page.tell(section, Told(fault, mode, line, hint, exit_code, seconds, kept))
+        page.add(section, Row(fault, mode, line, hint, exit_code, seconds, kept))
         return line
 
-    return tell_one
+    return report_one
 
 
 def the_line(pattern: str, text: str) -> str:
@@ -162,7 +163,7 @@ def the_line(pattern: str, text: str) -> str:
 
 
 def hint_after(line: str, text: str) -> str:
-    """What to try next, which follows an error; without paths of this machine."""
+    """The hint below an error, without paths of this machine."""
     lines = [*text.splitlines(), ""]
     following = lines[lines.index(line) + 1] if line in lines else ""
     hint = following.removeprefix("hint: ") if following.startswith("hint: ") else ""
@@ -175,9 +176,9 @@ def try_fault(
     supervisor: Supervisor,
     tmp_path: Path,
     photos: Callable[..., Path],
-    tell: Callable[..., str],
+    report: Callable[..., str],
 ) -> Callable[[Fault, str], None]:
-    """Makes a run in one mode, hurts it, and looks at everything that is left of it."""
+    """Makes a run in one mode, hurts it, and checks everything that is left of it."""
 
     def try_one(fault: Fault, mode: str) -> None:
         root = photos(cat=8, dog=8)
@@ -195,7 +196,7 @@ def try_fault(
         since_s = times.hurt_s
         if FAULT_TIME.exists():
             since_s = float(FAULT_TIME.read_text())
-        line = tell(
+        line = report(
             fault.name,
             command,
             fault.says.replace("{mode}", mode),
@@ -229,5 +230,5 @@ def rows(folder: Path) -> list[dict[str, str]]:
 
 
 def statuses(folder: Path) -> tuple[str, ...]:
-    """What became of those runs."""
+    """The status of each of those rows."""
     return tuple(row["status"] for row in rows(folder))

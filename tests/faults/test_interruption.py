@@ -24,7 +24,7 @@ TINY = (
     *("--warmup-steps", 1, "--rounds", 1, "--out", "out"),
 )
 Start = Callable[..., Command]
-Tell = Callable[..., str]
+Report = Callable[..., str]
 LONG = (*TINY, "--steps", 100_000)
 
 
@@ -47,11 +47,11 @@ def cpu_seconds(process: Process) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-# In this process, but for the workers.
+# In this process, except for the workers.
 
 
 def interrupt(signum: signal.Signals) -> Hurt:
-    """Send it to the main thread, which is where `mgpubench run` runs, and Python handles it."""
+    """Send it to the main thread, in which `mgpubench run` runs and Python handles signals."""
     main = threading.main_thread().ident
     assert main is not None
     return lambda scene: signal.pthread_kill(main, signum)
@@ -87,7 +87,7 @@ SIGNALS = (
         kept=ROW,
     ),
     Fault(
-        "SIGHUP: the terminal goes",
+        "SIGHUP: the terminal is closed",
         "error: interrupted by SIGHUP",
         options=ENDLESS,
         hurt=interrupt(signal.SIGHUP),
@@ -108,10 +108,10 @@ def test_a_signal_ends_the_run_with_its_code_and_a_row(
 def test_ctrl_c_between_two_runs(
     run_here: Callable[..., Here],
     tmp_path: Path,
-    tell: Tell,
+    report: Report,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The next run had not begun: its row says that it was interrupted, and it is made up for."""
+    """The next run had not begun. Its row says that it was interrupted, so resuming makes it."""
 
     def end_run(display: SessionDisplay, *of_the_run: object) -> None:
         signal.raise_signal(signal.SIGINT)
@@ -119,7 +119,7 @@ def test_ctrl_c_between_two_runs(
     monkeypatch.setattr(SessionDisplay, "end_run", end_run)
     command = run_here(*TINY, "--steps", 4, "--mode", "single", "--rounds", 3, cwd=tmp_path)
     name = "Ctrl-C (SIGINT) between two runs"
-    tell(name, command, "error: interrupted by SIGINT", code=130, mode="single", kept=ROW)
+    report(name, command, "error: interrupted by SIGINT", code=130, mode="single", kept=ROW)
     assert statuses(tmp_path) == ("ok", "interrupted")
     assert "note: 1 finished run kept in out/" in command.err
 
@@ -128,9 +128,9 @@ def test_ctrl_c_between_two_runs(
 
 
 def test_ctrl_c_twice_to_the_whole_group_with_loader_workers(
-    start: Start, tmp_path: Path, photos: Callable[..., Path], tell: Tell
+    start: Start, tmp_path: Path, photos: Callable[..., Path], report: Report
 ) -> None:
-    """C19: what a terminal does, with impatience."""
+    """C19: what a terminal does for an impatient user."""
     command = start(
         *(*LONG, "--mode", "ddp", "--gpus", 2, "--workers-per-gpu", 2, "--data", photos()),
     )
@@ -140,8 +140,8 @@ def test_ctrl_c_twice_to_the_whole_group_with_loader_workers(
         os.killpg(command.popen.pid, signal.SIGINT)
         time.sleep(0.1)
     name = "Ctrl-C twice, to the whole group, as a terminal does"
-    tell(name, command, "error: interrupted by SIGINT", code=130, kept=ROW, since_s=sent_s)
-    command.assert_nobody_left()
+    report(name, command, "error: interrupted by SIGINT", code=130, kept=ROW, since_s=sent_s)
+    command.assert_none_left()
     assert command.err.splitlines()[-1] == "error: interrupted by SIGINT"
     assert [(row["status"], row["throughput_samples_per_s"]) for row in rows(tmp_path)] == [
         ("interrupted", "")
@@ -150,31 +150,31 @@ def test_ctrl_c_twice_to_the_whole_group_with_loader_workers(
 
 @pytest.mark.parametrize("delay_s", [0.3, 1.0])
 def test_ctrl_c_while_torch_is_loading(
-    start: Start, tmp_path: Path, delay_s: float, tell: Tell
+    start: Start, tmp_path: Path, delay_s: float, report: Report
 ) -> None:
     command = start(*LONG, "--mode", "single")
     wait_until(lambda: len(command.family()) >= 2, 30, "the fork server")
     time.sleep(delay_s)
     sent_s = time.monotonic()
     os.killpg(command.popen.pid, signal.SIGINT)
-    tell(
-        f"Ctrl-C {delay_s} s into the start of torch",
+    report(
+        f"Ctrl-C {delay_s} s after torch began to load",
         command,
         "error: interrupted by SIGINT",
         code=130,
         mode="single",
-        kept="nothing was begun",
+        kept="nothing was started",
         since_s=sent_s,
     )
-    command.assert_nobody_left()
+    command.assert_none_left()
     assert command.err == "error: interrupted by SIGINT\n"
     assert not (tmp_path / "out").exists()
 
 
 def test_no_process_outlives_a_killed_parent(
-    start: Start, tmp_path: Path, photos: Callable[..., Path], tell: Tell
+    start: Start, tmp_path: Path, photos: Callable[..., Path], report: Report
 ) -> None:
-    """The parent cannot clean up after SIGKILL, so the ranks notice its end by themselves."""
+    """The parent cannot clean up after SIGKILL, so the ranks must notice its end by themselves."""
     scratch = tmp_path / "tmp"
     scratch.mkdir()
     command = start(
@@ -186,8 +186,8 @@ def test_no_process_outlives_a_killed_parent(
     command.popen.kill()
     name = "SIGKILL to the parent only"
     kept = "finished runs; `--resume` makes the others"
-    tell(name, command, None, code=137, kept=kept, since_s=sent_s)
-    command.assert_nobody_left(5)
+    report(name, command, None, code=137, kept=kept, since_s=sent_s)
+    command.assert_none_left(5)
     assert not [name for name in os.listdir(scratch) if name.startswith("mgpubench-")]
 
 
@@ -200,16 +200,16 @@ def test_nothing_is_left_of_the_processes_of_a_run_that_succeeds(
         time.sleep(0.05)
     assert command.popen.returncode == 0
     assert len(command.seen) >= 4
-    command.assert_nobody_left(5)
+    command.assert_none_left(5)
     assert not [p for p in all_processes() if str(tmp_path) in p.command]
 
 
 def test_a_stopped_rank_does_not_outlive_a_killed_parent(start: Start) -> None:
-    """It cannot watch anything itself: the kernel must end it."""
+    """It cannot watch the parent itself, so the kernel must end it."""
     command = start(*LONG, "--mode", "ddp", "--gpus", 2)
     ranks = await_steps(command, 2)
     os.kill(ranks[1].pid, signal.SIGSTOP)
     command.family()
     command.popen.kill()
     command.popen.wait()
-    command.assert_nobody_left()
+    command.assert_none_left()

@@ -1,7 +1,7 @@
-"""The fault matrix: what a person sees of each fault, and how soon.
+"""The fault matrix: what the user sees of each fault, and how soon.
 
-Each case is one run that goes wrong, in this process but for its workers, so that all share one
-cold start of torch.
+Each case is one run that goes wrong, in this process except for its workers, so that all cases
+share one cold start of torch.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def kill_a_loader_worker(scene: Scene) -> None:
 
 
 def spoil(content: bytes | None) -> Hurt:
-    """Replace all images but the first by something else, or take them away."""
+    """Replace all images but the first by something else, or remove them."""
 
     def hurt(scene: Scene) -> None:
         for path in sorted(scene.photos.rglob("*.jpg"))[1:]:
@@ -84,11 +84,11 @@ FAULTS = (
     ),
     Fault(
         "the model returns nonsense in the middle of a run",
-        rf"{PEERLESS}: TypeError: it returns a NoneType, and should return a tensor",
+        rf"{PEERLESS}: TypeError: it returns a NoneType instead of a tensor",
         options=model("returns_nonsense"),
     ),
     Fault(
-        "a rank exits with code 0 and no word",
+        "a rank exits with code 0 and leaves no record",
         rf"{PEERLESS} \(pid \d+\) exited with code 0 without leaving a record",
         options=model("exits_silently"),
     ),
@@ -105,9 +105,9 @@ FAULTS = (
         hurt=send(signal.SIGSEGV),
     ),
     Fault(
-        "a rank stops for ever (SIGSTOP), with --timeout 8",
+        "a rank stops and is never continued (SIGSTOP), with --timeout 8",
         r"error: {mode} x\d did not end within --timeout 8 s: \d of 5 steps done, .* a step; "
-        r"the last one \d+ s ago: a rank is stopped, or hangs",
+        r"the last one \d+ s ago: a rank has stopped or hangs",
         modes=("ddp",),
         options=(*model("stops"), "--timeout", 8),
     ),
@@ -127,7 +127,7 @@ FAULTS = (
         kept="all; the run goes on",
     ),
     Fault(
-        "memory runs out (a limit as of ulimit -v)",
+        "memory runs out (at a limit like that of ulimit -v)",
         rf"{PEERLESS}: \w+: out of memory: ",
         options=model("allocates_too_much"),
     ),
@@ -139,7 +139,7 @@ FAULTS = (
         hurt=kill_a_loader_worker,
     ),
     Fault(
-        "an image that is none",
+        "a file that is not an image",
         rf"{PEERLESS}: UnreadableImage: cannot read image .*photos.*0\.jpg: it is not an image",
         options=(*IMAGES, *ENDLESS),
         prepare=lambda photos: spoil_one(photos, b"no image"),
@@ -157,21 +157,21 @@ FAULTS = (
         prepare=lambda photos: spoil_one(photos, b"\xff\xd8\xff\xe0\x00\x10JFIF"),
     ),
     Fault(
-        "an image that nobody could decode in memory",
+        "an image that is too large to be decoded",
         rf"{PEERLESS}: UnreadableImage: .*photos.*big\.png.*179560000 pixels",
         modes=("single",),
         options=(*IMAGES, *ENDLESS),
         prepare=lambda photos: Image.new("1", (13_400, 13_400)).save(photos / "cat" / "big.png"),
     ),
     Fault(
-        "a link to an image that is gone",
+        "a link to an image that does not exist",
         rf"{PEERLESS}: UnreadableImage: cannot read image .*photos.*gone\.jpg: .*No such file",
         modes=("single",),
         options=(*IMAGES, *ENDLESS),
         prepare=lambda photos: (photos / "dog" / "gone.jpg").symlink_to("nowhere.jpg"),
     ),
     Fault(
-        "images vanish during the run",
+        "images are removed during the run",
         rf"{PEERLESS}: UnreadableImage: cannot read image .*photos.*\.jpg: .*No such file",
         modes=("single",),
         options=(*IMAGES, *ENDLESS),
@@ -192,17 +192,17 @@ FAULTS = (
         hurt=spoil(b"\xff\xd8\xff\xe0\x00\x10JFIF"),
     ),
     Fault(
-        "the session's folder is removed during the run",
+        "the folder of the session is removed during the run",
         r"error: out/.*steps\.csv cannot be written: No such file or directory",
         modes=("single",),
         options=("--steps", 400),
         hurt=remove_the_session,
         statuses=(),
-        kept="nothing: somebody removed it",
+        kept="nothing: the folder was removed",
     ),
     Fault(
         "the loss is not finite",
-        r"warning: {mode} x\d: the loss of rank 0 ended as nan: speed is measured",
+        r"warning: {mode} x\d: the loss of rank 0 ended as nan: the speed is measured",
         options=model("loses_its_mind"),
         exit_code=0,
         statuses=("ok",),
@@ -215,12 +215,12 @@ FAULTS = (
 def test_a_fault_is_named_and_ends_in_time(
     fault: Fault, mode: str, try_fault: Callable[[Fault, str], None]
 ) -> None:
-    """C10, C58, C66, C72: the first cause, and not what its peers say of it."""
+    """C10, C58, C66, C72: the first cause is named, and not what the other ranks report."""
     try_fault(fault, mode)
 
 
 def test_the_other_runs_of_the_plan_go_on(run_here: Callable[..., Here], tmp_path: Path) -> None:
-    """It fails on rank 1, and so only where there is one."""
+    """The model fails on rank 1, which only DDP has."""
     command = run_here(*TINY, *model("raises_on_rank_1"), "--rounds", 2, cwd=tmp_path)
     assert command.exit_code == 1
     assert sorted((row["mode"], row["status"]) for row in rows(tmp_path)) == [
@@ -239,4 +239,7 @@ def test_fail_fast_ends_the_session_at_the_first_failure(
     command = run_here(*TINY, *options, cwd=tmp_path)
     assert command.exit_code == 1
     assert statuses(tmp_path) == ("failed",)
-    assert "note: --fail-fast: 2 runs left out; go on with: mgpubench run --resume" in command.err
+    assert (
+        "note: --fail-fast: 2 runs left out; make the rest with: mgpubench run --resume"
+        in command.err
+    )

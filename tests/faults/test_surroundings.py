@@ -1,4 +1,4 @@
-"""Faults of what is around a run: limits, disks, networks, neighbours, variables, the clock.
+"""Faults around a run: limits, disks, networks, other processes, variables, the clock.
 
 Each needs a process of its own.
 """
@@ -33,9 +33,9 @@ TINY = (
 DDP = (*TINY, "--mode", "ddp", "--gpus", 2)
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 Start = Callable[..., Command]
-Tell = Callable[..., str]
+Report = Callable[..., str]
 ROW = "finished runs; a row says why this one failed"
-NOTHING = "nothing was begun"
+NOTHING = "nothing was started"
 ALL = "all; the run goes on"
 
 
@@ -45,7 +45,7 @@ def within(script: str) -> tuple[str, ...]:
 
 
 def unshared(flag: str, script: str) -> tuple[str, ...]:
-    """The same with mounts, a host name or a network of its own; skips where there is none."""
+    """The same with mounts, a host name or a network of its own; skips the test if it cannot."""
     tool = shutil.which("unshare")
     if not tool or os.getuid() != 0 or subprocess.run([tool, flag, "true"]).returncode:
         pytest.skip(f"needs root and unshare {flag}")
@@ -55,24 +55,24 @@ def unshared(flag: str, script: str) -> tuple[str, ...]:
 # Limits.
 
 
-def test_too_few_open_files_are_named(tmp_path: Path, tell: Tell) -> None:
+def test_too_few_open_files_are_named(tmp_path: Path, report: Report) -> None:
     command = mgpubench(*DDP, cwd=tmp_path, prefix=within("ulimit -n 12"))
-    tell("too few open files (ulimit -n 12)", command, TOO_MANY_FILES, code=1, kept=NOTHING)
+    report("too few open files (ulimit -n 12)", command, TOO_MANY_FILES, code=1, kept=NOTHING)
     assert "ulimit" in command.err
 
 
 TOO_MANY_FILES = "error: only 12 files may be open at once, and mgpubench needs 32"
 
 
-def test_memory_that_the_shell_refuses_is_out_of_memory(tmp_path: Path, tell: Tell) -> None:
-    """A batch that would need more than the limit on addresses, which torch alone does not."""
+def test_memory_that_the_shell_refuses_is_out_of_memory(tmp_path: Path, report: Report) -> None:
+    """Torch alone fits within the limit on addresses, and this batch does not."""
     command = mgpubench(
         *(*DDP, "--image-size", 224, "-b", 400_000),
         cwd=tmp_path,
         prefix=within("ulimit -v 10000000"),
     )
-    name = "memory beyond the limit (ulimit -v)"
-    tell(name, command, r"error: ddp x2: rank \d: .*: out of memory: ", code=1, kept=ROW)
+    name = "more memory is needed than the limit allows (ulimit -v)"
+    report(name, command, r"error: ddp x2: rank \d: .*: out of memory: ", code=1, kept=ROW)
     assert "hint: Use a smaller --batch-per-gpu or --image-size." in command.err
     assert statuses(tmp_path) == ("failed",)
 
@@ -85,14 +85,14 @@ def test_memory_that_the_shell_refuses_is_out_of_memory(tmp_path: Path, tell: Te
     ],
 )
 def test_a_small_or_read_only_dev_shm_is_named(
-    photos: Callable[..., Path], tmp_path: Path, tell: Tell, mount: str, name: str, words: str
+    photos: Callable[..., Path], tmp_path: Path, report: Report, mount: str, name: str, words: str
 ) -> None:
-    """C12; loading in the ranks themselves needs none."""
+    """C12. Loading in the ranks themselves needs no /dev/shm."""
     photos(cat=20, dog=20)
     options = (*TINY, "--image-size", 224, "-b", 8, "--mode", "single", "--data", "photos")
     prefix = unshared("-m", f"mount -t tmpfs -o {mount} tmpfs /dev/shm")
     command = mgpubench(*options, "--workers-per-gpu", 2, cwd=tmp_path, prefix=prefix)
-    tell(name, command, f"error: single x1: rank 0: {words}", code=1, mode="single", kept=ROW)
+    report(name, command, f"error: single x1: rank 0: {words}", code=1, mode="single", kept=ROW)
     assert "--workers-per-gpu 0" in command.err
     assert "--shm-size" in command.err
     if mount == "ro":
@@ -103,13 +103,13 @@ def test_a_small_or_read_only_dev_shm_is_named(
 # Disks.
 
 
-def test_a_read_only_out_is_refused_before_anything_starts(tmp_path: Path, tell: Tell) -> None:
+def test_a_read_only_out_is_refused_before_anything_starts(tmp_path: Path, report: Report) -> None:
     """C07."""
     (tmp_path / "out").mkdir()
     prefix = unshared("-m", "mount -t tmpfs -o ro tmpfs out")
     command = mgpubench(*DDP, cwd=tmp_path, prefix=prefix)
     name = "a disk that is read-only"
-    tell(
+    report(
         name,
         command,
         "error: results cannot be written to out: out is not writable",
@@ -119,11 +119,11 @@ def test_a_read_only_out_is_refused_before_anything_starts(tmp_path: Path, tell:
 
 
 def test_a_disk_that_fills_up_during_the_run_keeps_what_was_written(
-    tmp_path: Path, tell: Tell
+    tmp_path: Path, report: Report
 ) -> None:
-    """The steps do not fit; nothing of them stays, and session.json and both headers do."""
+    """The steps do not fit, so none of them is kept. Session.json and both headers are."""
     (tmp_path / "out").mkdir()
-    # The folder is looked at from inside, since the mount goes with the process.
+    # The folder is copied from inside, since the mount ends with the process.
     copy = "&& cp -r out kept; cat code; exit $(cat code)"
     script = 'mount -t tmpfs -o size=48k tmpfs out; "$@"; echo $? > code; true ' + copy
     command = Command(
@@ -132,22 +132,22 @@ def test_a_disk_that_fills_up_during_the_run_keeps_what_was_written(
         prefix=(*unshared("-m", "true")[:2], "sh", "-c", script, "sh"),
     )
     name, says = "a disk that fills up during the run", "error: .*steps.csv cannot be written: No"
-    tell(name, command, says, code=1, mode="single", kept="what had been written before")
+    report(name, command, says, code=1, mode="single", kept="what was written before")
     (steps,) = (tmp_path / "kept").glob("*/steps.csv")
     assert len(steps.read_text().splitlines()) == 1
 
 
-def test_a_full_folder_for_temporary_files_is_named(tmp_path: Path, tell: Tell) -> None:
+def test_a_full_folder_for_temporary_files_is_named(tmp_path: Path, report: Report) -> None:
     (tmp_path / "tmp").mkdir()
     prefix = unshared("-m", "mount -t tmpfs -o size=128k tmpfs tmp")
     command = mgpubench(*DDP, cwd=tmp_path, prefix=prefix, env={"TMPDIR": str(tmp_path / "tmp")})
     says = f"error: no space is left for temporary files in {tmp_path / 'tmp'}"
-    tell("no space in TMPDIR", command, says, code=1, kept=NOTHING)
+    report("no space in TMPDIR", command, says, code=1, kept=NOTHING)
     assert "TMPDIR" in command.err
 
 
-def test_a_folder_for_temporary_files_that_somebody_empties_is_named(
-    start: Start, tmp_path: Path, tell: Tell
+def test_a_folder_for_temporary_files_that_is_emptied_is_named(
+    start: Start, tmp_path: Path, report: Report
 ) -> None:
     (tmp_path / "tmp").mkdir()
     options = ("--steps", 500, "--rounds", 2)
@@ -158,15 +158,17 @@ def test_a_folder_for_temporary_files_that_somebody_empties_is_named(
     says = r"error: temporary files in .*mgpubench-\w+ cannot be used: No such file or directory"
     name = "the folder for temporary files is emptied during the session"
     command.wait()
-    tell(name, command, says, code=1, mode="single", kept=ROW)
+    report(name, command, says, code=1, mode="single", kept=ROW)
     assert statuses(tmp_path) == ("ok", "failed")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_log_that_cannot_be_written_does_not_end_the_session(tmp_path: Path, tell: Tell) -> None:
+def test_a_log_that_cannot_be_written_does_not_end_the_session(
+    tmp_path: Path, report: Report
+) -> None:
     command = mgpubench(*TINY, "--mode", "single", cwd=tmp_path, prefix=within("exec 2>/dev/full"))
-    name, kept = "stderr that cannot be written (a full disk below a log)", "all; tables on stdout"
-    tell(name, command, None, code=0, mode="single", kept=kept)
+    name, kept = "stderr cannot be written (a log on a full disk)", "all; tables on stdout"
+    report(name, command, None, code=0, mode="single", kept=kept)
     assert statuses(tmp_path) == ("ok",)
     assert "samples/s" in command.out
 
@@ -178,15 +180,15 @@ def test_streams_that_are_closed_do_not_matter(tmp_path: Path, closed: str) -> N
     assert statuses(tmp_path) == ("ok",)
 
 
-def test_a_reader_of_the_results_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+def test_a_reader_who_closes_the_pipe_is_not_an_error(tmp_path: Path) -> None:
     script = f"{sys.executable} -m mgpubench compare {EXAMPLE} | head -n 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0
     assert done.stderr == ""
 
 
-def test_modules_of_the_users_own_do_not_hide_pythons(tmp_path: Path) -> None:
-    """As for the installed command, which does not look for modules in the current folder."""
+def test_the_users_own_modules_do_not_hide_pythons(tmp_path: Path) -> None:
+    """As with the installed command, which does not search for modules in the current folder."""
     for name in ("random", "signal", "queue", "csv"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('not me')")
     command = mgpubench(*DDP, cwd=tmp_path, env={"PYTHONSAFEPATH": "1"})
@@ -212,30 +214,30 @@ def test_ignored_signals_of_children_do_not_matter(tmp_path: Path) -> None:
 # Networks and other processes.
 
 
-def test_a_host_name_that_does_not_resolve_is_no_matter(tmp_path: Path, tell: Tell) -> None:
+def test_a_host_name_that_does_not_resolve_does_not_matter(tmp_path: Path, report: Report) -> None:
     """C55."""
     command = mgpubench(*DDP, cwd=tmp_path, prefix=unshared("-u", "hostname nohost-xyz"))
-    tell("a host name that does not resolve", command, "results: ", code=0, kept=ALL)
+    report("a host name that does not resolve", command, "results: ", code=0, kept=ALL)
     assert "nohost" not in command.err
 
 
-def test_the_loopback_interface_is_enough(tmp_path: Path, tell: Tell) -> None:
+def test_the_loopback_interface_is_enough(tmp_path: Path, report: Report) -> None:
     """C74."""
     command = mgpubench(*DDP, cwd=tmp_path, prefix=unshared("-n", "ip link set lo up"))
-    tell("no network but loopback", command, "results: ", code=0, kept=ALL)
+    report("no network except loopback", command, "results: ", code=0, kept=ALL)
 
 
-def test_a_loopback_interface_that_is_down_is_named(tmp_path: Path, tell: Tell) -> None:
+def test_a_loopback_interface_that_is_down_is_named(tmp_path: Path, report: Report) -> None:
     command = mgpubench(*DDP, cwd=tmp_path, prefix=unshared("-n", "true"))
     says = r"error: ddp x2: rank \d: .*Unable to find address for: lo"
-    tell("loopback that is down", command, says, code=1, kept=ROW)
+    report("the loopback interface is down", command, says, code=1, kept=ROW)
     assert "hint: The loopback interface is down" in command.err
 
 
 def test_left_over_variables_of_a_launcher_do_no_harm(
-    start: Start, tmp_path: Path, tell: Tell
+    start: Start, tmp_path: Path, report: Report
 ) -> None:
-    """C18: torch would wait for a store that nobody serves. And the port they name is taken."""
+    """C18: torch would wait for a store that no process serves. Their port is in use, too."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         command = start(
             *(*TINY, "--mode", "all", "--gpus", 2),
@@ -247,8 +249,10 @@ def test_left_over_variables_of_a_launcher_do_no_harm(
             TORCHELASTIC_USE_AGENT_STORE="True",
             SLURM_PROCID="0",
         )
-        name = "RANK, WORLD_SIZE, MASTER_*, TORCHELASTIC_*, SLURM_* left over; the port is taken"
-        tell(name, command, "results: ", code=0, mode="all", kept=ALL)
+        name = (
+            "RANK, WORLD_SIZE, MASTER_*, TORCHELASTIC_*, SLURM_* left over, and the port is in use"
+        )
+        report(name, command, "results: ", code=0, mode="all", kept=ALL)
     assert sorted((row["mode"], row["num_devices"]) for row in rows(tmp_path)) == [
         ("ddp", "2"), ("dp", "2"), ("single", "1"),
     ]  # fmt: skip
@@ -268,7 +272,7 @@ def test_under_torchrun_every_copy_is_refused(tmp_path: Path) -> None:
     )
     assert done.returncode != 0
     refusals = [line for line in done.stderr.splitlines() if "started under torchrun" in line]
-    assert 1 <= len(refusals) <= 2  # the agent may end the second copy before it speaks
+    assert 1 <= len(refusals) <= 2  # the agent may end the second copy before it prints
     assert not (tmp_path / "out").exists()
 
 
@@ -280,18 +284,18 @@ def test_under_torchrun_every_copy_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_one_of_several_copies_is_refused_by_name(
-    start: Start, tmp_path: Path, tell: Tell, launcher: str, variables: dict[str, str]
+    start: Start, tmp_path: Path, report: Report, launcher: str, variables: dict[str, str]
 ) -> None:
     """C33."""
     command = start(*DDP, **variables)
     says = f"error: started (under|by) {launcher}"
-    tell(f"started by {launcher}, as one of several", command, says, code=2, kept=NOTHING)
+    report(f"started by {launcher}, as one of several", command, says, code=2, kept=NOTHING)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.fixture
 def started() -> Iterator[list[Command]]:
-    """Commands that are ended with the test."""
+    """Commands that are ended when the test ends."""
     commands: list[Command] = []
     yield commands
     for command in commands:
@@ -302,7 +306,7 @@ NUM_AT_ONCE = 8
 
 
 def test_eight_calls_at_once_share_a_folder(
-    tmp_path: Path, started: list[Command], tell: Tell
+    tmp_path: Path, started: list[Command], report: Report
 ) -> None:
     """C36."""
     out = tmp_path / "out"
@@ -313,7 +317,9 @@ def test_eight_calls_at_once_share_a_folder(
         started.append(Command(*TINY, *options, cwd=folder))
     assert [command.wait() for command in started] == [0] * NUM_AT_ONCE
     name = "eight calls at once with the same --out"
-    tell(name, started[-1], "results: ", code=0, mode="single", kept="all, each in its own session")
+    report(
+        name, started[-1], "results: ", code=0, mode="single", kept="all, each in its own session"
+    )
     folders = list(out.iterdir())
     assert len(folders) == NUM_AT_ONCE
     for folder in folders:
@@ -337,14 +343,14 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
     return code;
 }
 """
-"""A wall clock that is an hour back once the file set-back is there, for LD_PRELOAD."""
+"""For LD_PRELOAD: a wall clock that is set back by an hour once there is a file set-back."""
 
 
-@pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc, for a clock that is set back")
-def test_a_clock_that_is_set_back_does_not_touch_the_figures(
-    start: Start, tmp_path: Path, tell: Tell
+@pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc to make a clock that is set back")
+def test_a_clock_that_is_set_back_does_not_change_the_figures(
+    start: Start, tmp_path: Path, report: Report
 ) -> None:
-    """Durations are of the monotonic clock; only started_at is of the wall clock."""
+    """Durations use the monotonic clock, and only started_at uses the wall clock."""
     (tmp_path / "clock.c").write_text(CLOCK)
     library = str(tmp_path / "clock.so")
     compiler = ["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "clock.c", "-ldl"]
@@ -353,7 +359,7 @@ def test_a_clock_that_is_set_back_does_not_touch_the_figures(
     wait_until(lambda: statuses(tmp_path), 60, "the first run")
     (tmp_path / "set-back").touch()
     name = "the clock is set back by an hour during the session"
-    tell(name, command, "results: ", code=0, kept="all; durations are of the monotonic clock")
+    report(name, command, "results: ", code=0, kept="all; durations use the monotonic clock")
     made = rows(tmp_path)
     assert made[-1]["started_at"] < made[0]["started_at"]
     for row in made:
@@ -366,7 +372,7 @@ def test_a_clock_that_is_set_back_does_not_touch_the_figures(
 
 
 def test_a_session_whose_parent_was_killed_is_resumed(start: Start, tmp_path: Path) -> None:
-    """Exactly the missing runs are made, and the whole looks as if nothing had happened."""
+    """Exactly the missing runs are made, and the session looks as if nothing had happened."""
     plan = (*TINY, "--mode", "all", "--gpus", 2, "--rounds", 5, "--steps", 10)
     command = start(*plan)
 
@@ -374,7 +380,7 @@ def test_a_session_whose_parent_was_killed_is_resumed(start: Start, tmp_path: Pa
     command.family()
     os.kill(command.popen.pid, signal.SIGKILL)
     command.wait()
-    command.assert_nobody_left()
+    command.assert_none_left()
     made = len(rows(tmp_path))
     assert 7 <= made < 15
     (folder,) = (tmp_path / "out").iterdir()
@@ -401,7 +407,7 @@ def test_nothing_listens_beyond_this_machine(start: Start, tmp_path: Path) -> No
 
 
 def listening(command: Command) -> list[str]:
-    """The addresses at which the processes of a command listen."""
+    """The addresses on which the processes of a command listen."""
     inodes = set()
     for process in [command.popen.pid, *(p.pid for p in command.family())]:
         with contextlib.suppress(OSError):
@@ -435,7 +441,7 @@ def test_nothing_is_written_outside_out_and_nothing_stays_in_tmpdir(tmp_path: Pa
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("arguments", [("--help",), ("compare", EXAMPLE)], ids=str)
-def test_a_stdout_that_cannot_be_written_is_told_in_a_line(
+def test_a_stdout_that_cannot_be_written_is_reported_in_a_line(
     tmp_path: Path, arguments: tuple[object, ...]
 ) -> None:
     command = mgpubench(*arguments, cwd=tmp_path, prefix=within("exec > /dev/full"))
@@ -467,5 +473,5 @@ def test_ctrl_c_in_the_first_moments_leaves_no_traceback(start: Start, delay_s: 
     time.sleep(delay_s)
     command.popen.send_signal(signal.SIGINT)
     assert command.wait(10) in (0, 1, 130, -signal.SIGINT)
-    # Before a line of ours runs, Python itself is interrupted, and says so in its own way.
+    # Before our first line runs, the signal interrupts Python itself, which prints its own message.
     assert "mgpubench" not in command.err.partition("Traceback")[2]

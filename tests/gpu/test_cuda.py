@@ -1,4 +1,4 @@
-"""Whole runs on one GPU and on several; skipped, with the reason, where there are none."""
+"""Whole runs on one GPU and on several. Skipped, with the reason, if there are too few."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_dp_on_one_gpu_is_a_passthrough(start: Start, tmp_path: Path) -> None:
 def test_two_replicas_on_one_gpu(start: Start, tmp_path: Path, mode: str) -> None:
     import torch
 
-    torch.cuda.init()  # before it, torch may count GPUs that a process cannot use
+    torch.cuda.init()  # otherwise torch may count GPUs that a process cannot use
     count = torch.cuda.device_count() + 1
     command = start(*SMALL, "--mode", mode, "--gpus", count, "--oversubscribe")
     assert command.wait(180) == 0, command.err
@@ -97,9 +97,9 @@ def test_real_images(start: Start, tmp_path: Path, photos: Callable[..., Path]) 
 
 
 def test_the_parent_never_loads_cuda(start: Start, tmp_path: Path) -> None:
-    """So that it holds no context, which would take memory from the runs."""
+    """It must hold no context, which would take memory from the runs."""
     command = start(*SMALL, "--mode", "single", "--steps", 10**6, "--timeout", 10**6)
-    # Written when all that is only asked beforehand, in processes of its own, has ended.
+    # The file is written after the processes that ask about GPUs and model have ended.
     wait_until(lambda: bool(list(tmp_path.glob("out/*/runs.csv"))), 60, "start of the session")
     wait_until(
         lambda: any("libcuda.so" in mapped_files(rank.pid) for rank in command.ranks()),
@@ -111,7 +111,7 @@ def test_the_parent_never_loads_cuda(start: Start, tmp_path: Path) -> None:
 
 
 def mapped_files(pid: int) -> str:
-    """What a process has in its memory; nothing where it has ended."""
+    """The files that a process has mapped; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/maps").read_text()
     except (FileNotFoundError, ProcessLookupError):

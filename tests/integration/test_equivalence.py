@@ -1,26 +1,33 @@
-"""All modes train the same problem: a fast wrong gradient would be worth nothing."""
+"""All modes train the same problem: a fast gradient that is wrong would be worthless."""
 
 from __future__ import annotations
 
 import re
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from mgpubench.config.run_config import RunConfig
+from mgpubench.config.run_config import DdpOptions, RunConfig
 from mgpubench.errors import RunFailed
 from mgpubench.launch.supervisor import Supervisor
 from mgpubench.runners.cpu_replicas import wrap_on_cpu
-from mgpubench.training.devices import make_share
+from mgpubench.session.workers import launch_run
 from tests import gradients
 from tests.conftest import make_cpu_config
 
 Make = Callable[..., RunConfig]
 Steps = dict[str, list[dict[str, Any]]]
+
+
+def one_step(supervisor: Supervisor, config: RunConfig) -> list[dict[str, Any]]:
+    """What each rank of a run answers after one step."""
+    ranks: list[Any] = launch_run(
+        supervisor, config, lambda steps: None, "tests.gradients:one_step"
+    )
+    return ranks
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +39,7 @@ def steps(request: pytest.FixtureRequest) -> Steps:
         "dp": make_cpu_config(model="mlp", mode="dp", num_devices=2, batch_per_device=8),
         "ddp": make_cpu_config(model="mlp", mode="ddp", num_devices=2, batch_per_device=8),
     }
-    return {
-        mode: supervisor.launch(config, Path("none"), lambda n: None, "tests.gradients:one_step")  # type: ignore[misc]
-        for mode, config in configs.items()
-    }
+    return {mode: one_step(supervisor, config) for mode, config in configs.items()}
 
 
 @pytest.mark.parametrize("mode", ["dp", "ddp"])
@@ -56,7 +60,7 @@ def test_weights_after_the_step_equal_those_of_one_device(steps: Steps, mode: st
 
 
 def test_the_gradients_are_not_zero(steps: Steps) -> None:
-    """Else the comparison above would hold for any bug that loses them all."""
+    """Otherwise the comparison above would hold for any bug that loses them all."""
     for mode in ("single", "dp", "ddp"):
         for name, gradient in steps[mode][0]["gradients"].items():
             assert max(map(abs, gradient)) > 1e-6, (mode, name)
@@ -72,10 +76,8 @@ def test_each_replica_sees_its_part_of_the_global_batch(steps: Steps) -> None:
 def test_tensors_that_a_model_has_twice_are_one_in_every_replica(supervisor: Supervisor) -> None:
     def gradients_of(**changes: Any) -> dict[str, list[float]]:
         config = make_cpu_config(model="tests.gradients:tied", **changes)
-        (rank,) = supervisor.launch(
-            config, Path("none"), lambda n: None, "tests.gradients:one_step"
-        )
-        found: dict[str, list[float]] = rank["gradients"]  # type: ignore[index]
+        (rank,) = one_step(supervisor, config)
+        found: dict[str, list[float]] = rank["gradients"]
         return found
 
     expected = gradients_of(batch_per_device=16)
@@ -94,7 +96,7 @@ def test_tensors_that_a_model_has_twice_are_one_in_every_replica(supervisor: Sup
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script")
-def test_a_model_that_our_replicas_cannot_copy_is_told_with_the_way_out(
+def test_a_model_that_our_replicas_cannot_copy_is_refused_with_the_way_out(
     function: str, words: str
 ) -> None:
     model = gradients.tied()
@@ -102,9 +104,8 @@ def test_a_model_that_our_replicas_cannot_copy_is_told_with_the_way_out(
         model = torch.jit.script(model)
     else:
         model.lock = threading.Lock()
-    share = make_share(make_cpu_config(mode="dp", num_devices=2), 0)
     with pytest.raises(RunFailed, match=re.escape(words)) as caught:
-        wrap_on_cpu(model, share)
+        wrap_on_cpu(model, 2)
     assert "--mode single,ddp" in caught.value.hint
 
 
@@ -121,10 +122,8 @@ def test_batchnorm_statistics_of_dp_come_from_the_first_replica(
 
     def buffers(mode: str, **changes: Any) -> dict[str, list[float]]:
         config = cpu_config(mode=mode, model="tiny-cnn", **changes)
-        (rank,) = supervisor.launch(
-            config, Path("none"), lambda n: None, "tests.gradients:one_step"
-        )
-        found: dict[str, list[float]] = rank["buffers"]  # type: ignore[index]
+        (rank,) = one_step(supervisor, config)
+        found: dict[str, list[float]] = rank["buffers"]
         return found
 
     first_half = buffers("single", batch_per_device=8)
@@ -135,20 +134,19 @@ def test_batchnorm_statistics_of_dp_come_from_the_first_replica(
     )
 
 
-def test_ddp_is_given_its_options_and_else_keeps_torchs_defaults(
+def test_ddp_gets_its_options_and_otherwise_keeps_torchs_defaults(
     supervisor: Supervisor, cpu_config: Make
 ) -> None:
-    def settings(*options: tuple[str, str]) -> dict[str, Any]:
-        config = cpu_config(mode="ddp", num_devices=1, batch_per_device=8, options=options)
-        (rank,) = supervisor.launch(
-            config, Path("none"), lambda n: None, "tests.gradients:one_step"
-        )
-        found: dict[str, Any] = rank["ddp"]  # type: ignore[index]
+    def settings(**options: Any) -> dict[str, Any]:
+        ddp = DdpOptions(**options)
+        config = cpu_config(mode="ddp", num_devices=1, batch_per_device=8, ddp=ddp)
+        (rank,) = one_step(supervisor, config)
+        found: dict[str, Any] = rank["ddp"]
         return found
 
     plain = {"static_graph": False, "find_unused_parameters": False}
     assert settings() == {**plain, "gradient_as_bucket_view": False, "cap": 25 * 2**20}
-    assert settings(("bucket_cap_mb", "4"), ("gradient_as_bucket_view", "true")) == {
+    assert settings(bucket_cap_mb=4.0, gradient_as_bucket_view=True) == {
         **plain,
         "gradient_as_bucket_view": True,
         "cap": 4 * 2**20,

@@ -1,4 +1,4 @@
-"""Pixels: every kind of image becomes what the tutorial's Pillow pipeline makes of it."""
+"""Pixels: every kind of image becomes the same as in the tutorial's Pillow pipeline."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_an_image_of_16_bit_becomes_rgb_as_pillow_does_it(tmp_path: Path) -> Non
     assert torch.equal(ours(path, 64), tutorial(path, 64).round())
 
 
-def test_an_extension_may_lie(tmp_path: Path) -> None:
+def test_an_extension_may_be_wrong(tmp_path: Path) -> None:
     path = tmp_path / "png.jpg"
     picture("RGB").save(path, format="PNG")
     assert float((ours(path, 64) - tutorial(path, 64)).abs().max()) <= 1.001
@@ -133,7 +133,7 @@ def test_a_decompression_bomb_is_refused_with_its_size_before_it_is_decoded(tmp_
         FolderDataset([(str(path), 0)], 32)[0]
 
 
-def test_a_jpeg_that_is_large_enough_to_be_a_bomb_is_looked_at(
+def test_the_size_of_a_jpeg_that_may_be_a_bomb_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "big.jpg"
@@ -145,7 +145,7 @@ def test_a_jpeg_that_is_large_enough_to_be_a_bomb_is_looked_at(
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-def test_a_huge_image_is_used_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_image_is_used_and_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """C72: between once and twice the limit Pillow warns."""
     path = tmp_path / "large.jpg"
     picture("RGB").save(path)
@@ -156,7 +156,7 @@ def test_a_huge_image_is_used_and_told(tmp_path: Path, monkeypatch: pytest.Monke
     assert remarks == (Remark("huge", str(path)),)
 
 
-def test_the_next_good_image_stands_in_for_bad_ones(tmp_path: Path) -> None:
+def test_bad_images_are_replaced_by_the_next_good_one(tmp_path: Path) -> None:
     samples = [(str(tmp_path / f"{number}.jpg"), number) for number in range(4)]
     for path, number in samples:
         if number in (0, 2):
@@ -165,7 +165,7 @@ def test_the_next_good_image_stands_in_for_bad_ones(tmp_path: Path) -> None:
             Path(path).write_bytes(b"no image")
     dataset = FolderDataset(samples, 32, skip_bad=True)
     images, labels, remarks = zip(*(dataset[index] for index in range(4)), strict=True)
-    assert labels == (0, 2, 2, 0)  # and from the last one on to the first
+    assert labels == (0, 2, 2, 0)  # after the last image comes the first
     assert torch.equal(images[1], images[2])
     assert remarks == ((), (Remark("bad", samples[1][0]),), (), (Remark("bad", samples[3][0]),))
 
@@ -176,7 +176,7 @@ def test_a_folder_of_bad_images_only_ends_the_run(tmp_path: Path) -> None:
         FolderDataset(samples, 32, skip_bad=True)[0]
 
 
-def test_a_long_and_thin_image_is_refused_before_it_is_blown_up(tmp_path: Path) -> None:
+def test_a_long_and_thin_image_is_refused_before_it_is_resized(tmp_path: Path) -> None:
     """C72: 201 bytes, which resizing would make 65 thousand million pixels."""
     path = tmp_path / "thin.png"
     Image.new("1", (1_000_000, 1)).save(path)
@@ -186,7 +186,9 @@ def test_a_long_and_thin_image_is_refused_before_it_is_blown_up(tmp_path: Path) 
         FolderDataset([(str(path), 0)], 224)[0]
 
 
-def test_a_fault_of_ours_is_no_bad_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_own_error_does_not_count_as_a_bad_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "good.jpg"
     picture("RGB").save(path)
 
@@ -199,7 +201,7 @@ def test_a_fault_of_ours_is_no_bad_image(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
-def test_a_png_with_a_flipped_bit_is_named_and_kills_nobody(tmp_path: Path, mode: str) -> None:
+def test_a_png_with_a_flipped_bit_is_named_and_kills_no_process(tmp_path: Path, mode: str) -> None:
     """torchvision's own decoder crashes (SIGSEGV) at its wrong checksum."""
     path = tmp_path / "damaged.png"
     picture(mode).save(path)
@@ -221,7 +223,7 @@ def test_a_gif_that_does_not_fill_its_canvas_is_as_pillow_has_it(tmp_path: Path,
 
 
 def test_a_small_jpeg_that_claims_to_be_huge_is_refused(tmp_path: Path) -> None:
-    """C72: its decoder would fill what is missing with grey: 13 GB of it."""
+    """C72: its decoder would fill the missing part with 13 GB of grey."""
     path = tmp_path / "claims.jpg"
     picture("RGB").save(path)
     content = bytearray(path.read_bytes())

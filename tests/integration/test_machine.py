@@ -1,4 +1,4 @@
-"""What torch says of machines that are not here: GPUs in slices, too old or broken."""
+"""What torch says about machines that we do not have: GPUs in slices, too old or broken."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SetUp = Callable[..., None]
 
 @pytest.fixture
 def set_up_cuda(monkeypatch: pytest.MonkeyPatch) -> SetUp:
-    """CUDA with so many GPUs, of which the driver's library counts others before it is started."""
+    """CUDA with a number of GPUs. Before it is started, the driver's library counts others."""
 
     def set_up(num_gpus: int, *, by_driver: int, error: Exception | None = None) -> None:
         counts = [by_driver]
@@ -44,7 +44,7 @@ def set_up_cuda(monkeypatch: pytest.MonkeyPatch) -> SetUp:
     return set_up
 
 
-def test_gpus_are_counted_as_cuda_has_them(set_up_cuda: SetUp) -> None:
+def test_gpus_are_counted_as_cuda_counts_them(set_up_cuda: SetUp) -> None:
     """C56: a host with eight GPUs in slices, of which a process sees one."""
     set_up_cuda(1, by_driver=8)
     found = cuda.describe()
@@ -74,10 +74,10 @@ def test_a_cuda_that_cannot_be_started_is_a_reason(set_up_cuda: SetUp, error: Ex
     assert cuda.describe_build().without_peer_access == ()
 
 
-def test_a_gpu_that_is_too_old_for_cudnn_is_no_matter(
+def test_a_gpu_that_is_too_old_for_cudnn_does_not_matter(
     set_up_cuda: SetUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Torch refuses to tell cuDNN's version below compute capability 7.5."""
+    """Below compute capability 7.5 torch raises an error instead of giving cuDNN's version."""
 
     def refuse() -> int:
         raise RuntimeError("cuDNN version 92400 is not compatible with devices with SM < 7.5")

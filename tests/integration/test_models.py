@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,13 @@ import torch
 from mgpubench.config.types import default_image_size
 from mgpubench.errors import RequestRefused, TorchUnavailable
 from mgpubench.results.schema import ModelFacts
+from mgpubench.training.devices import Part
 from mgpubench.training.preflight import inspect_model
 from mgpubench.training.step import TrainStep
 from mgpubench.training.trainable import TrainableModel, build_model
 from tests.conftest import make_cpu_config
+
+PartOf = Callable[..., Part]
 
 
 def inspect(name: str, classes: int = 10, batch: int = 2, size: int | None = None) -> ModelFacts:
@@ -37,8 +41,8 @@ def test_sizes_are_those_of_the_published_models() -> None:
 
 @pytest.mark.parametrize("name", ["tiny-cnn", "mlp", "resnet18"])
 @pytest.mark.parametrize("classes", [2, 1000])
-def test_models_turn_images_into_logits(name: str, classes: int) -> None:
-    model = build_model(make_cpu_config(model=name, num_classes=classes))
+def test_models_turn_images_into_logits(part_of: PartOf, name: str, classes: int) -> None:
+    model = build_model(part_of(make_cpu_config(model=name, num_classes=classes)))
     images = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8)
     (logits,) = model(images)
     assert logits.shape == (2, classes)
@@ -46,7 +50,7 @@ def test_models_turn_images_into_logits(name: str, classes: int) -> None:
 
 
 def test_an_unknown_model_is_refused_with_those_that_are_near() -> None:
-    with pytest.raises(RequestRefused, match="--model resnet51 is not known") as caught:
+    with pytest.raises(RequestRefused, match="--model resnet51 is unknown") as caught:
         inspect("resnet51")
     assert "resnet50" in caught.value.hint
 
@@ -72,7 +76,7 @@ def test_models_of_other_tasks_are_refused_by_name(name: str, kind: str) -> None
         ("vit_b_16", 2, 32, ["vit_b_16", "32", "224"]),  # C39: one size only
         ("alexnet", 2, 32, ["too small"]),
         ("inception_v3", 2, 64, ["too small", "299"]),
-        ("resnet18", 1, 32, ["more than 1 value per channel", "nothing to average"]),
+        ("resnet18", 1, 32, ["more than 1 value per channel", "cannot average"]),
         ("maxvit_t", 2, 64, ["64"]),
     ],
 )
@@ -85,26 +89,26 @@ def test_inputs_that_a_model_cannot_take_are_refused(
     assert all(word in text for word in words), text
 
 
-def test_a_batch_of_one_is_named_only_where_it_is_the_cause() -> None:
+def test_a_batch_of_one_is_named_only_if_it_is_the_cause() -> None:
     with pytest.raises(RequestRefused) as caught:
         inspect("vit_b_16", 1000, 1, 32)
     assert caught.value.hint == "Its own image size is 224 (--image-size 224)."
     with pytest.raises(RequestRefused) as caught:
         inspect("resnet18", 1000, 1, 32)
-    assert "nothing to average" in caught.value.hint
+    assert "cannot average" in caught.value.hint
 
 
 @pytest.mark.parametrize(
     ("name", "batch", "size"),
     [("vit_b_16", 1, 224), ("resnet18", 1, 64), ("vgg11", 1, 32), ("regnet_y_400mf", 2, 64)],
 )
-def test_inputs_that_a_model_takes_are_not(name: str, batch: int, size: int) -> None:
-    """A batch of 1 is no fault in itself: BatchNorm fails only where it has one value a channel."""
+def test_inputs_that_a_model_takes_are_not_refused(name: str, batch: int, size: int) -> None:
+    """A batch of 1 is not wrong in itself: BatchNorm only fails if it has one value per channel."""
     assert inspect(name, 1000, batch, size).num_parameters > 10**6
 
 
-def test_auxiliary_logits_follow_the_main_ones() -> None:
-    model = build_model(make_cpu_config(model="googlenet", num_classes=10)).train()
+def test_auxiliary_logits_follow_the_main_ones(part_of: PartOf) -> None:
+    model = build_model(part_of(make_cpu_config(model="googlenet", num_classes=10)))
     outputs = model(torch.zeros(2, 3, 96, 96, dtype=torch.uint8))
     assert [output.shape for output in outputs] == [(2, 10)] * 3
 
@@ -172,21 +176,21 @@ def test_products_in_another_type_end_the_run(monkeypatch: pytest.MonkeyPatch) -
         TrainableModel, "_autocast", lambda self, kind: torch.autocast(kind, dtype=torch.float16)
     )
     model = TrainableModel(Probe(), "amp-bf16")
-    with pytest.raises(RuntimeError, match=r"run in torch\.float16, and should in torch\.bfloat16"):
+    with pytest.raises(RuntimeError, match=r"run in torch\.float16 instead of torch\.bfloat16"):
         model(torch.zeros(1, 3, 2, 2, dtype=torch.uint8))
 
 
-def test_the_same_seed_gives_the_same_weights() -> None:
+def test_the_same_seed_gives_the_same_weights(part_of: PartOf) -> None:
     weights = []
     for _ in range(2):
         torch.manual_seed(3)
-        weights.append(next(build_model(make_cpu_config(num_classes=10)).parameters()))
+        weights.append(next(build_model(part_of(make_cpu_config(num_classes=10))).parameters()))
     assert torch.equal(*weights)
 
 
-def test_channels_last_reaches_images_and_weights() -> None:
+def test_channels_last_reaches_images_and_weights(part_of: PartOf) -> None:
     config = make_cpu_config(model="resnet18", num_classes=10, channels_last=True)
-    model = build_model(config)
+    model = build_model(part_of(config))
     seen = []
     first = next(module for module in model.modules() if isinstance(module, torch.nn.Conv2d))
     first.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
@@ -196,17 +200,17 @@ def test_channels_last_reaches_images_and_weights() -> None:
 
 
 @pytest.mark.parametrize("name", ["tiny-cnn", "mlp", "googlenet"])
-def test_what_data_parallel_gathers_has_a_batch_dimension(name: str) -> None:
+def test_what_data_parallel_gathers_has_a_batch_dimension(part_of: PartOf, name: str) -> None:
     """C64: DataParallel warns of scalars; the loss is computed outside it."""
-    model = build_model(make_cpu_config(model=name, num_classes=10))
+    model = build_model(part_of(make_cpu_config(model=name, num_classes=10)))
     outputs = model(torch.zeros(2, 3, 96, 96, dtype=torch.uint8))
     assert all(output.dim() == 2 and len(output) == 2 for output in outputs)
 
 
 TRY_BOTH = """
-from mgpubench.data import check_decoder
 from mgpubench.errors import TorchUnavailable
-from mgpubench.models import make_module
+from mgpubench.training.data.folder import check_decoder
+from mgpubench.training.models.by_name import make_module
 
 for work in (check_decoder, lambda: make_module("resnet18", 10)):
     try:
@@ -216,7 +220,7 @@ for work in (check_decoder, lambda: make_module("resnet18", 10)):
 """
 
 
-def test_a_torchvision_of_another_torch_is_said_as_such(tmp_path: Path) -> None:
+def test_a_torchvision_for_another_torch_is_reported_as_such(tmp_path: Path) -> None:
     """It fails with a RuntimeError, and not with an ImportError."""
     words = "operator torchvision::nms does not exist"
     (tmp_path / "torchvision.py").write_text(f"raise RuntimeError({words!r})\n")
@@ -233,8 +237,8 @@ def test_a_torchvision_of_another_torch_is_said_as_such(tmp_path: Path) -> None:
     assert model == f"--model resnet18 needs torchvision, which cannot be imported: {words}"
 
 
-def test_a_missing_torchvision_is_said_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not as a fault of the model."""
+def test_a_missing_torchvision_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not as an error of the model."""
     monkeypatch.setitem(sys.modules, "torchvision", None)
     with pytest.raises(TorchUnavailable, match="resnet18 needs torchvision, which cannot be"):
         inspect("resnet18")

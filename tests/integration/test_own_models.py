@@ -1,9 +1,9 @@
-"""Models of the user's own: `package.module:function`."""
+"""A user's own models: `package.module:function`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 
 from mgpubench.errors import RequestRefused
 from mgpubench.results.schema import ModelFacts
+from mgpubench.training.devices import Part
 from mgpubench.training.preflight import inspect_model
 from mgpubench.training.trainable import build_model
 from tests.conftest import make_cpu_config
@@ -166,7 +167,7 @@ a_number = 3
 
 @pytest.fixture(autouse=True)
 def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Modules in the current folder, and no trace of them afterwards."""
+    """Modules in the current folder. Nothing of them is left afterwards."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "zoo").mkdir()
     (tmp_path / "zoo" / "nets.py").write_text(NETS)
@@ -183,7 +184,7 @@ def inspect(function: str, **changes: Any) -> ModelFacts:
 
 @pytest.mark.parametrize("function", ["plain", "looks_at_numbers", "uses_the_modules_tensor"])
 def test_a_model_of_the_users_own_decides_its_number_of_classes(function: str) -> None:
-    """The others cannot be made or run on the meta device, and are tried for real."""
+    """The others cannot be built or run on the meta device, and are tried with real numbers."""
     facts = inspect(function)
     assert replace(facts, digest="") == ModelFacts(
         num_parameters=48 * 7 + 7, parameter_bytes=4 * 343, num_classes=7, digest=""
@@ -194,40 +195,40 @@ def test_a_model_of_the_users_own_decides_its_number_of_classes(function: str) -
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        ("a_dictionary", "it returns a dict, and should return a tensor"),
-        ("nothing", "it returns a NoneType, and should return a tensor"),
-        ("an_image", "returns the shape (2, 3, 16, 16), and should return logits of shape"),
-        ("no_classes", "it returns no logits at all: 0 classes"),
-        ("whole_numbers", "it returns torch.int64, and should return floating-point logits"),
-        ("complex_numbers", "it returns torch.complex64, and should return floating-point"),
-        ("detached", "its logits do not depend on a parameter that can be trained"),
+        ("a_dictionary", "it returns a dict instead of a tensor"),
+        ("nothing", "it returns a NoneType instead of a tensor"),
+        ("an_image", "it returns the shape (2, 3, 16, 16) instead of logits of shape (2, classes)"),
+        ("no_classes", "it returns logits for 0 classes"),
+        ("whole_numbers", "it returns torch.int64 instead of floating-point logits"),
+        ("complex_numbers", "it returns torch.complex64 instead of floating-point logits"),
+        ("detached", "its logits do not depend on any trainable parameter"),
         ("lazy", "has lazy parameters, which DataParallel and DDP cannot copy"),
         ("frozen", "has no parameters to train"),
         ("wrong_size", "cannot be trained on 2 x 3 x 16 x 16 per device: mat1 and mat2"),
-        ("raises", "cannot be made: KeyError: 'weights'"),
-        ("exits", "cannot be made: SystemExit: 3"),
+        ("raises", "cannot be built: KeyError: 'weights'"),
+        ("exits", "cannot be built: SystemExit: 3"),
         ("no_model", "returns an object of type int"),
-        ("compiled", "returns a module that is compiled already"),
-        ("compiled_in_part", "returns a module that is compiled already"),
-        ("remembered", "gives the same module at every call"),
+        ("compiled", "returns a module that is already compiled"),
+        ("compiled_in_part", "returns a module that is already compiled"),
+        ("remembered", "returns the same module at every call"),
         ("needs_arguments", "missing 1 required positional argument: 'width'"),
-        ("a_number", "a_number is no function, but of type int"),
+        ("a_number", "a_number is not a function, but of type int"),
         ("plane", "zoo.nets has no function plane"),
     ],
 )
-def test_what_is_no_classification_model_is_refused(function: str, words: str) -> None:
+def test_what_is_not_a_classification_model_is_refused(function: str, words: str) -> None:
     with pytest.raises(RequestRefused) as caught:
         inspect(function)
     assert caught.value.message.startswith(f"--model zoo.nets:{function}")
     assert words in caught.value.message
 
 
-def test_a_model_is_trained_in_training_mode() -> None:
-    model = build_model(make_cpu_config(model="zoo.nets:in_eval"))
+def test_a_model_is_trained_in_training_mode(part_of: Callable[..., Part]) -> None:
+    model = build_model(part_of(make_cpu_config(model="zoo.nets:in_eval")))
     assert all(module.training for module in model.modules())
 
 
-def test_a_near_name_is_offered() -> None:
+def test_a_similar_name_is_suggested() -> None:
     with pytest.raises(RequestRefused) as caught:
         inspect("plane")
     assert caught.value.hint == "Did you mean zoo.nets:plain?"
@@ -253,6 +254,6 @@ def test_a_folder_with_more_classes_than_logits_is_refused() -> None:
     assert inspect("plain", data="photos", num_classes=7).num_classes == 7
 
 
-def test_of_several_outputs_the_narrowest_decides() -> None:
+def test_the_output_with_the_fewest_classes_decides() -> None:
     """Auxiliary logits are in the loss: a label beyond them would be an error on the device."""
     assert inspect("more_outputs").num_classes == 2

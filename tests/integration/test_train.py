@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise, repeat
 from operator import attrgetter
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,13 +13,15 @@ import torch
 from mgpubench.config.run_config import RunConfig
 from mgpubench.results.rank_record import RankRecord
 from mgpubench.runners.cpu_replicas import CpuReplicas
-from mgpubench.training.data.loader import open_feed
-from mgpubench.training.devices import Seat, make_share
-from mgpubench.training.loop import Job, Schedule, make_schedule, measure, no_barrier, train
+from mgpubench.training.devices import Part
+from mgpubench.training.loop import Trace, measure, train
+from mgpubench.training.process_group import no_barrier
 from mgpubench.training.torch_settings import apply_settings, set_up_process
 from mgpubench.training.trainable import build_model
 
 Make = Callable[..., RunConfig]
+PartOf = Callable[..., Part]
+Train = Callable[[RunConfig], Trace]
 
 
 class CountingClock:
@@ -35,32 +37,43 @@ class CountingClock:
         return [float(b - a) for a, b in pairwise(range(self.marks))]
 
 
-def recorded_job(log: list[str]) -> Job:
-    """A job that notes what the loop does."""
+@pytest.fixture
+def log() -> list[str]:
+    """What the loop of a test did, in order."""
+    return []
+
+
+@pytest.fixture
+def train_logged(log: list[str], part_of: PartOf, monkeypatch: pytest.MonkeyPatch) -> Train:
+    """Runs the loop with steps that do nothing, and notes what it does."""
 
     def step(batch: object) -> torch.Tensor:
         log.append("step")
         return torch.tensor(1.0)
 
-    return Job(
-        step=step,  # type: ignore[arg-type]
-        batches=repeat(([0, 0], [0, 0])),  # type: ignore[arg-type]
-        make_clock=lambda steps: CountingClock(),
-        synchronize=lambda: log.append("synchronize"),
-        barrier=lambda: log.append("barrier"),
-        on_step=lambda: None,
+    def run(config: RunConfig) -> Trace:
+        batches = repeat((torch.zeros(2), torch.zeros(2)))
+        return train(part_of(config), step, batches, lambda: log.append("barrier"))
+
+    monkeypatch.setattr(Part, "synchronize", lambda part: log.append("synchronize"))
+    monkeypatch.setattr(
+        "mgpubench.training.loop.make_clock", lambda device, num_steps: CountingClock()
     )
+    return run
 
 
-def test_nothing_but_steps_happens_between_the_pause_and_the_end() -> None:
-    log: list[str] = []
-    train(recorded_job(log), Schedule(settle_steps=2, lead_in_steps=1, measured_steps=3))
+def test_nothing_but_steps_happens_between_the_pause_and_the_end(
+    cpu_config: Make, train_logged: Train, log: list[str]
+) -> None:
+    train_logged(cpu_config(warmup_steps=3, steps=3))
     pause = ["synchronize", "barrier", "synchronize"]
     assert log == ["step"] * 2 + pause + ["step"] * 4 + ["synchronize"]
 
 
-def test_every_step_has_a_time_and_the_span_begins_at_the_pause() -> None:
-    trace = train(recorded_job([]), Schedule(settle_steps=2, lead_in_steps=1, measured_steps=3))
+def test_every_step_has_a_time_and_the_span_begins_at_the_pause(
+    cpu_config: Make, train_logged: Train
+) -> None:
+    trace = train_logged(cpu_config(warmup_steps=3, steps=3))
     assert trace.step_times_s == [1.0] * 6
     assert len(trace.data_waits_ns) == 6
     assert trace.samples == [2] * 6
@@ -72,30 +85,25 @@ def test_every_step_has_a_time_and_the_span_begins_at_the_pause() -> None:
     [(20, 8, 8), (20, 64, 20), (20, 0, 1), (0, 8, 0), (1, 0, 1)],
 )
 def test_the_lead_in_is_as_long_as_the_loaders_queue(
-    cpu_config: Make, warmup: int, queue: int, lead_in: int
+    cpu_config: Make, train_logged: Train, log: list[str], warmup: int, queue: int, lead_in: int
 ) -> None:
     config = cpu_config(warmup_steps=warmup, steps=7, data="photos", workers_per_rank=queue // 2)
-    schedule = make_schedule(config)
-    assert schedule == Schedule(
-        settle_steps=warmup - lead_in, lead_in_steps=lead_in, measured_steps=7
-    )
-
-
-def run_here(config: RunConfig) -> RankRecord:
-    """A real run in this process."""
-    seen = [0]
-    share = make_share(config, 0)
-    seat = Seat(share, Path("none"), Path("none"), lambda: seen.__setitem__(0, seen[0] + 1))
-    feed = open_feed(config, share, Path("none"))
-    model = build_model(config)
-    record = measure(config, seat, feed, model, no_barrier)
-    assert seen == [config.warmup_steps + config.steps]
-    return record
+    assert config.lead_in_steps == lead_in
+    train_logged(config)
+    pause = log.index("barrier")
+    assert log[:pause].count("step") == warmup - lead_in
+    assert log[pause:].count("step") == lead_in + 7
 
 
 @pytest.fixture
-def record(cpu_config: Make) -> RankRecord:
-    return run_here(cpu_config(warmup_steps=3, steps=5))
+def record(cpu_config: Make, part_of: PartOf) -> RankRecord:
+    """A real run in this process."""
+    seen = []
+    config = cpu_config(warmup_steps=3, steps=5)
+    part = replace(part_of(config), on_step=lambda: seen.append("step"))
+    record = measure(part, build_model(part), no_barrier)
+    assert len(seen) == 8
+    return record
 
 
 def set_level(level: str, precision: str) -> None:
@@ -125,13 +133,13 @@ def precision_of(level: str) -> str:
         lambda: torch.set_num_threads(2),
     ],
 )
-def test_what_the_row_says_holds_whatever_the_users_module_has_set(
-    cpu_config: Make, set_otherwise: Callable[[], object]
+def test_what_the_row_says_holds_even_if_the_users_module_sets_something_else(
+    cpu_config: Make, part_of: PartOf, set_otherwise: Callable[[], object]
 ) -> None:
-    config = cpu_config(threads_per_rank=1)
-    set_up_process(config, make_share(config, 0))
+    part = part_of(cpu_config(threads_per_rank=1))
+    set_up_process(part)
     set_otherwise()  # as many modules do when they are imported
-    model = build_model(config)
+    model = build_model(part)
     assert torch.get_float32_matmul_precision() == "highest"
     assert torch.backends.cuda.matmul.allow_tf32 is False
     assert torch.backends.cudnn.allow_tf32 is False
@@ -143,8 +151,8 @@ def test_what_the_row_says_holds_whatever_the_users_module_has_set(
     assert CpuReplicas(model, 2)._threads._initargs == (1,)
 
 
-def test_tf32_and_cudnn_benchmark_are_switched_on_where_asked_for(cpu_config: Make) -> None:
-    apply_settings(cpu_config(precision="tf32", options=(("cudnn_benchmark", "true"),)))
+def test_tf32_and_cudnn_benchmark_are_switched_on_if_asked_for(cpu_config: Make) -> None:
+    apply_settings(cpu_config(precision="tf32", cudnn_benchmark=True))
     assert torch.get_float32_matmul_precision() == "high"
     assert torch.backends.cuda.matmul.allow_tf32 is True
     assert torch.backends.cudnn.allow_tf32 is True
