@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -203,6 +204,9 @@ class Here:
         return self.exit_code
 
 
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
+
+
 @pytest.fixture(scope="session")
 def run_here(supervisor: Supervisor) -> Callable[..., Here]:
     """Runs `mgpubench` in a folder, with the workers of the shared supervisor: it saves seconds.
@@ -211,7 +215,13 @@ def run_here(supervisor: Supervisor) -> Callable[..., Here]:
     """
 
     @contextmanager
-    def lend(stop: StopSignal, preload: Sequence[str]) -> Iterator[Supervisor]:
+    def lend(
+        stop: StopSignal, preload: Sequence[str], variables: Mapping[str, str] = NO_VARIABLES
+    ) -> Iterator[Supervisor]:
+        if variables:  # a variant needs a fork server with its environment
+            with open_supervisor(stop, preload, variables) as own:
+                yield own
+            return
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(supervisor, "_stop", stop)
             yield supervisor

@@ -7,11 +7,19 @@ three. The sides may differ in anything: every difference is named.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from mgpubench.analysis import stats
 from mgpubench.analysis.compare import evidence_of
-from mgpubench.analysis.groups import GROUP_KEY, Group, Pool, group_records, pool_runs
+from mgpubench.analysis.groups import (
+    GROUP_KEY,
+    UNJUDGED,
+    Group,
+    Pool,
+    group_records,
+    pool_runs,
+)
 from mgpubench.analysis.stats import Interval, Verdict
 from mgpubench.errors import NoUsableResults, RequestRefused
 from mgpubench.results.schema import RunRecord
@@ -46,13 +54,18 @@ class ChangedRow:
     """The change of the ratio to `single`. A faster machine does not move it, and it is blind to
     what slows `single` alike. None for `single`, and without it on both sides."""
 
+    @property
+    def is_judged(self) -> bool:
+        """False if the row does not measure the technique."""
+        return self.effective_mode not in UNJUDGED
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BeforeAfter:
     """The comparison of two sides."""
 
     rows: list[ChangedRow]
-    differences: dict[str, tuple[str, str]]
+    differences: dict[str, tuple[object, object]]
     """The fields of equal work in which the sides differ, with their values before and after."""
     device_type: str
 
@@ -68,45 +81,62 @@ def compare_sides(
         RequestRefused: if the sides share a session, or a side holds different work.
         NoUsableResults: if they have no configuration in common.
     """
-    shared = {run.session_id for run in before} & {run.session_id for run in after}
-    if shared:
-        raise RequestRefused(
-            f"--before and --after share session {min(shared)}",
-            "A session is before the change or after it.",
-        )
-    sides = {name: _only_group(runs, name) for name, runs in (("before", before), ("after", after))}
-    (first, pools_before), (second, pools_after) = sides["before"], sides["after"]
+    _refuse_shared_sessions(before, after)
+    first, pools_before = _only_group(before, "before")
+    second, pools_after = _only_group(after, "after")
     common = [key for key in pools_before if key in pools_after]
     if not common:
         raise NoUsableResults("--before and --after have no mode on as many devices in common")
-    samples = {key: (pools_before[key], pools_after[key]) for key in common}
-    throughputs = _family(
-        {key: (a.session_means, b.session_means) for key, (a, b) in samples.items()}, margin
-    )
+    means = {
+        key: (pools_before[key].session_means, pools_after[key].session_means) for key in common
+    }
+    throughputs = _family(means, margin)
     speedups = _family(_speedups(pools_before, pools_after, common), margin)
     rows = [
-        ChangedRow(
-            variant=old.variant,
-            mode=old.mode,
-            effective_mode=old.effective_mode,
-            num_devices=old.num_devices,
-            options=old.options,
-            before_samples_per_s=stats.geometric_mean(old.throughputs),
-            after_samples_per_s=stats.geometric_mean(new.throughputs),
-            throughput=throughputs[key],
-            speedup=speedups.get(key),
-        )
-        for key, (old, new) in samples.items()
+        _changed_row(pools_before[key], pools_after[key], throughputs[key], speedups.get(key))
+        for key in common
     ]
     differences = {
-        name: (str(getattr(first, name)), str(getattr(second, name)))
+        name: (getattr(first, name), getattr(second, name))
         for name in GROUP_KEY
         if getattr(first, name) != getattr(second, name)
     }
     return BeforeAfter(rows=rows, differences=differences, device_type=second.device_type)
 
 
-Key = tuple[str, str, str, int, str]
+def _refuse_shared_sessions(before: Sequence[RunRecord], after: Sequence[RunRecord]) -> None:
+    shared = {run.session_id for run in before} & {run.session_id for run in after} - {""}
+    if shared:
+        raise RequestRefused(
+            f"--before and --after share session {min(shared)}",
+            "A session is before the change or after it.",
+        )
+
+
+def _changed_row(old: Pool, new: Pool, throughput: Change, speedup: Change | None) -> ChangedRow:
+    return ChangedRow(
+        variant=old.variant,
+        mode=old.mode,
+        effective_mode=old.effective_mode,
+        num_devices=old.num_devices,
+        options=old.options,
+        before_samples_per_s=stats.geometric_mean(old.throughputs),
+        after_samples_per_s=stats.geometric_mean(new.throughputs),
+        throughput=throughput,
+        speedup=speedup,
+    )
+
+
+class Key(NamedTuple):
+    """What identifies a row."""
+
+    variant: str
+    mode: str
+    effective_mode: str
+    num_devices: int
+    options: str
+
+
 Samples = tuple[Sequence[float], Sequence[float]]
 """One logarithm for each session, before and after."""
 
@@ -126,7 +156,7 @@ def _only_group(runs: Sequence[RunRecord], side: str) -> tuple[Group, dict[Key, 
 
 
 def _key(pool: Pool) -> Key:
-    return pool.variant, pool.mode, pool.effective_mode, pool.num_devices, pool.options
+    return Key(pool.variant, pool.mode, pool.effective_mode, pool.num_devices, pool.options)
 
 
 def _speedups(
@@ -154,10 +184,15 @@ def _log_speedups(pool: Pool, pools: Mapping[Key, Pool]) -> list[float]:
 
 
 def _family(samples: Mapping[Key, Samples], margin: float) -> dict[Key, Change]:
-    """Changes whose verdicts hold together."""
-    deciding = sum(min(map(len, sides)) >= stats.MIN_SESSIONS for sides in samples.values())
+    """Changes whose verdicts hold together. Rows that do not measure the technique get none."""
+    judged = {key for key in samples if key.effective_mode not in UNJUDGED}
+    deciding = sum(min(map(len, samples[key])) >= stats.MIN_SESSIONS for key in judged)
     error_rate = stats.ERROR_RATE / max(1, deciding)
-    return {key: _change(*sides, margin, error_rate) for key, sides in samples.items()}
+    changes = {key: _change(*sides, margin, error_rate) for key, sides in samples.items()}
+    return {
+        key: change if key in judged else replace(change, verdict=None)
+        for key, change in changes.items()
+    }
 
 
 def _change(

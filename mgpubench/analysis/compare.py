@@ -312,7 +312,11 @@ def evidence_of(changed: Pool, baseline: Pool) -> Evidence:
             logs[key[0]].append(log(ours[key] / theirs[key]))
     return Evidence(
         sessions=tuple(
-            Session(logs=tuple(sorted(values)), is_sequential=session in sequential)
+            Session(
+                logs=tuple(sorted(values)),
+                is_sequential=session in sequential,
+                session_id=session,
+            )
             for session, values in logs.items()
         ),
         unpaired_ratio=stats.geometric_mean(changed.throughputs)

@@ -129,11 +129,22 @@ Sets = tuple[str, tuple[str, ...]]
 
 def _varied(records: Iterable[RunRecord]) -> dict[str, Sets]:
     """What the variants of each session set that would otherwise keep them in different groups."""
-    variants: defaultdict[str, dict[str, Group]] = defaultdict(dict)
+    first: defaultdict[str, dict[str, RunRecord]] = defaultdict(dict)
     for record in records:
-        if record.variant and record.variant not in variants[record.session_id]:
-            variants[record.session_id][record.variant] = group_of(record)
-    return {session: _sets(groups) for session, groups in variants.items()}
+        if record.variant:
+            # Runs of the same mode, since GPUs of different models make other groups of the modes.
+            known = first[record.session_id].setdefault(record.variant, record)
+            if _place(record) < _place(known):
+                first[record.session_id][record.variant] = record
+    return {
+        session: _sets({variant: group_of(run) for variant, run in runs.items()})
+        for session, runs in first.items()
+    }
+
+
+def _place(run: RunRecord) -> tuple[object, ...]:
+    """An order of the runs of a variant that does not depend on that of the file."""
+    return run.mode, run.num_devices, run.position or 0, run.sitting or 1
 
 
 def _sets(groups: Mapping[str, Group]) -> Sets:

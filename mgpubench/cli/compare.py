@@ -205,6 +205,7 @@ def compare_before_after(
     return [
         (f"{row.mode} on {row.num_devices} after against before", row.throughput.interval)
         for row in result.rows
+        if row.is_judged
     ]
 
 

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from mgpubench.cli.work_options import WORK, options
 from mgpubench.config.types import MODES
+from mgpubench.errors import RequestRefused
 from mgpubench.launch.environment import LAUNCHER_VARIABLES
 
 EXAMPLE = 'For example: --variant "default:" --variant "cap50: --bucket-cap-mb 50"'
@@ -52,7 +53,7 @@ def parse_variants(texts: Sequence[str], given: Mapping[str, str]) -> list[Varia
     `given` names the options beside them: parameter name to option.
 
     Raises:
-        click.UsageError: if a variant cannot be understood, or repeats an option.
+        RequestRefused: if a variant cannot be understood, or repeats an option.
     """
     return [_parse(text, given) for text in texts]
 
@@ -60,18 +61,8 @@ def parse_variants(texts: Sequence[str], given: Mapping[str, str]) -> list[Varia
 def _parse(text: str, given: Mapping[str, str]) -> VariantOptions:
     name, colon, rest = text.partition(":")
     name = name.strip()
-    if not colon or not _NAME.fullmatch(name) or name in MODES:
-        raise click.UsageError(f"--variant {text!r} has no name before a colon. {EXAMPLE}")
-    try:
-        context = _variant.make_context(name, shlex.split(rest))
-    except click.exceptions.NoSuchOption as error:
-        raise click.UsageError(
-            f"--variant {name}: a variant cannot have {error.option_name}. It sets options that "
-            "change the work or its settings, and --env NAME=VALUE."
-        ) from error
-    except (click.UsageError, ValueError) as error:
-        message = error.message if isinstance(error, click.UsageError) else str(error)
-        raise click.UsageError(f"--variant {name}: {message}") from error
+    _check_name(text, name if colon else "")
+    context = _parse_options(name, rest)
     values = {
         parameter: value
         for parameter, value in context.params.items()
@@ -79,20 +70,47 @@ def _parse(text: str, given: Mapping[str, str]) -> VariantOptions:
     }
     for parameter in values:
         if parameter in given:
-            raise click.UsageError(
+            raise RequestRefused(
                 f"--variant {name} sets {given[parameter]}, which is also given beside the "
-                "variants. Set it in each variant, or once for all."
+                "variants",
+                "Set it in each variant, or once for all.",
             )
     env = values.pop("env", ())
     return VariantOptions(name, values, tuple(_parse_env(name, each) for each in env))
 
 
+def _check_name(text: str, name: str) -> None:
+    if not name:
+        raise RequestRefused(f"--variant {text!r} has no name before a colon", EXAMPLE)
+    if name in MODES:
+        raise RequestRefused(
+            f"--variant {name}: the name of a mode cannot be the name of a variant", EXAMPLE
+        )
+    if not _NAME.fullmatch(name):
+        raise RequestRefused(
+            f"--variant {name!r}: a name has letters, digits and . _ + - only", EXAMPLE
+        )
+
+
+def _parse_options(name: str, text: str) -> click.Context:
+    try:
+        return _variant.make_context(name, shlex.split(text))
+    except click.exceptions.NoSuchOption as error:
+        raise RequestRefused(
+            f"--variant {name}: a variant cannot have {error.option_name}",
+            "It sets options that change the work or its settings, and --env NAME=VALUE.",
+        ) from error
+    except (click.UsageError, ValueError) as error:
+        message = error.format_message() if isinstance(error, click.UsageError) else str(error)
+        raise RequestRefused(f"--variant {name}: {message.rstrip('.')}", EXAMPLE) from error
+
+
 def _parse_env(name: str, text: str) -> tuple[str, str]:
     variable, equals, value = text.partition("=")
     if not equals or not _VARIABLE.fullmatch(variable):
-        raise click.UsageError(f"--variant {name}: --env {text!r} is not NAME=VALUE.")
+        raise RequestRefused(f"--variant {name}: --env {text!r} is not NAME=VALUE")
     if _OVERRIDDEN.fullmatch(variable):
-        raise click.UsageError(
-            f"--variant {name}: --env {variable} has no effect, since mgpubench sets it itself."
+        raise RequestRefused(
+            f"--variant {name}: --env {variable} has no effect, since mgpubench sets it itself"
         )
     return variable, value

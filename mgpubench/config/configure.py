@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from mgpubench.config.device_choice import has_tf32
+from mgpubench.config.device_choice import default_precision
 from mgpubench.config.machine_facts import Machine, omp_num_threads
 from mgpubench.config.preset import SMOKE, STANDARD, Preset
 from mgpubench.config.request import Request
@@ -84,47 +85,52 @@ def combinations(draft: Draft, notices: list[str]) -> Iterator[tuple[Mode, int]]
 
 def configure(draft: Draft, mode: Mode, count: int) -> RunConfig:
     """The configuration of one mode on a number of devices, as a run in round 1."""
-    request, machine, preset = draft.request, draft.machine, draft.preset
+    request, preset = draft.request, draft.preset
     model = request.model or preset.model
-    world_size = count if mode == "ddp" else 1
-    threads = omp_num_threads(dict(request.env)) or machine.omp_num_threads
-    effective_mode = _effective_mode(draft, mode, count)
     workers = _workers_per_device(draft)
-    on_cuda = draft.device_type == "cuda"
-    backend = request.backend or default_backend(effective_mode, draft.device_type)
     return RunConfig(
         round=1,
         position=1,
-        variant=request.variant,
-        variant_number=request.variant_number,
-        env=request.env,
-        mode=mode,
-        effective_mode=effective_mode,
-        device_type=draft.device_type,
-        num_devices=count,
-        device_indices=tuple(i % machine.num_gpus for i in range(count)) if on_cuda else (),
-        world_size=world_size,
-        backend=backend if mode == "ddp" else "",
+        **_processes(draft, mode, count),
+        **{name: getattr(request, name) for name in COPIED_FROM_REQUEST},
         model=model,
         num_classes=draft.num_classes,
-        data=request.data,
-        skip_bad_images=request.skip_bad_images,
         image_size=request.image_size or preset.image_size or default_image_size(model),
-        precision=request.precision or ("tf32" if has_tf32(machine, draft.device_type) else "fp32"),
-        channels_last=request.channels_last,
-        compiled=request.compiled,
-        scaling=request.scaling,
+        precision=request.precision or default_precision(draft.machine, draft.device_type),
         batch_per_device=_batch_per_device(draft, count),
         workers_per_device=workers,
         workers_per_rank=workers * _loader_shares(draft, mode, count),
-        threads_per_rank=threads or max(1, machine.usable_cores // world_size),
-        cudnn_benchmark=request.cudnn_benchmark,
         ddp=request.ddp if mode == "ddp" else DdpOptions(),
         warmup_steps=preset.warmup_steps if request.warmup_steps is None else request.warmup_steps,
         steps=request.steps or preset.steps,
         seed=request.seed or 0,
-        timeout_s=request.timeout_s,
     )
+
+
+COPIED_FROM_REQUEST = (
+    "variant", "variant_number", "env", "data", "skip_bad_images", "channels_last", "compiled",
+    "scaling", "cudnn_benchmark", "timeout_s",
+)  # fmt: skip
+
+
+def _processes(draft: Draft, mode: Mode, count: int) -> dict[str, Any]:
+    """The fields about processes, devices and threads."""
+    request, machine = draft.request, draft.machine
+    world_size = count if mode == "ddp" else 1
+    threads = omp_num_threads(dict(request.env)) or machine.omp_num_threads
+    effective_mode = _effective_mode(draft, mode, count)
+    backend = request.backend or default_backend(effective_mode, draft.device_type)
+    on_cuda = draft.device_type == "cuda"
+    return {
+        "mode": mode,
+        "effective_mode": effective_mode,
+        "device_type": draft.device_type,
+        "num_devices": count,
+        "device_indices": tuple(i % machine.num_gpus for i in range(count)) if on_cuda else (),
+        "world_size": world_size,
+        "backend": backend if mode == "ddp" else "",
+        "threads_per_rank": threads or max(1, machine.usable_cores // world_size),
+    }
 
 
 def _batch_per_device(draft: Draft, count: int) -> int:

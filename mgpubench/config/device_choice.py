@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mgpubench.config.machine_facts import Machine
 from mgpubench.config.request import Request
-from mgpubench.config.types import DeviceType
+from mgpubench.config.types import DeviceType, Precision
 from mgpubench.errors import RequestRefused
 
 TENSOR_FLOAT_CAPABILITY = (8, 0)
@@ -62,6 +62,11 @@ def has_tf32(machine: Machine, device_type: DeviceType) -> bool:
     return device_type == "cuda" and all(
         gpu.capability >= TENSOR_FLOAT_CAPABILITY for gpu in machine.gpus
     )
+
+
+def default_precision(machine: Machine, device_type: DeviceType) -> Precision:
+    """TF32 if every device has it, otherwise fp32."""
+    return "tf32" if has_tf32(machine, device_type) else "fp32"
 
 
 def why_no_gpu(machine: Machine) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mgpubench.config.configure import Draft, combinations, configure
@@ -72,14 +72,15 @@ def make_plan(
         classes = (num_classes or {}).get(part.data, NUM_SYNTHETIC_CLASSES)
         draft = Draft(part, machine, choose_device(part, machine), classes)
         configurations += _configurations(draft, notices)
-    if request.warmup_steps is None:
-        configurations = _lengthen_warmup(configurations, notices)
+    given = {part.variant_number for part in request.parts if part.warmup_steps is not None}
+    configurations = _lengthen_warmup(configurations, given, notices)
     notices += _mixed_gpus(configurations, machine)
     notices += _emulated(configurations, machine)
     notices += _many_workers(configurations, machine)
     rounds = request.rounds or draft.preset.rounds
-    if max(rounds, request.round_limit) * len(configurations) > MAX_RUNS:
-        raise RequestRefused(f"--rounds {rounds} makes more than {MAX_RUNS} runs")
+    if request.until:
+        rounds = min(rounds, request.round_limit)
+    _check_runs(rounds, request.round_limit, len(configurations))
     seed = random.randrange(ORDER_SEEDS) if request.seed is None else request.seed
     order = draw_order(len(configurations), rounds, random.Random(seed))
     return Plan(
@@ -87,6 +88,12 @@ def make_plan(
         notices=tuple(dict.fromkeys(notices)),  # variants may cause the same one
         order_seed=seed,
     )
+
+
+def _check_runs(rounds: int, round_limit: int, num_configurations: int) -> None:
+    for option, number in (("--rounds", rounds), ("--max-rounds", round_limit)):
+        if number * num_configurations > MAX_RUNS:
+            raise RequestRefused(f"{option} {number} makes more than {MAX_RUNS} runs")
 
 
 def _configurations(draft: Draft, notices: list[str]) -> list[RunConfig]:
@@ -109,20 +116,27 @@ def _runs_in_order(configurations: Sequence[RunConfig], order: Sequence[int]) ->
     ]
 
 
-def _lengthen_warmup(configurations: list[RunConfig], notices: list[str]) -> list[RunConfig]:
+def _lengthen_warmup(
+    configurations: list[RunConfig], given: Collection[int | None], notices: list[str]
+) -> list[RunConfig]:
     """Give all runs a warm-up that is long enough to use up every loader's queue.
 
     Otherwise the window would begin with batches that were loaded before it. DataParallel has the
-    longest queue, since its one loader has the workers of all devices.
+    longest queue, since its one loader has the workers of all devices. `given` names the variants
+    whose warm-up the user has set (None: of runs without a variant).
     """
-    longest = max(config.queue_length for config in configurations)
-    if longest <= configurations[0].warmup_steps:
+    free = [config for config in configurations if config.variant_number not in given]
+    longest = max((config.queue_length for config in free), default=0)
+    if not free or longest <= free[0].warmup_steps:
         return configurations
     notices.append(
-        f"{longest} warm-up steps instead of {configurations[0].warmup_steps}, to use up the "
+        f"{longest} warm-up steps instead of {free[0].warmup_steps}, to use up the "
         "batches that the loaders prepare before the window"
     )
-    return [replace(config, warmup_steps=longest) for config in configurations]
+    return [
+        config if config.variant_number in given else replace(config, warmup_steps=longest)
+        for config in configurations
+    ]
 
 
 def _many_workers(configurations: Sequence[RunConfig], machine: Machine) -> Iterator[str]:
@@ -149,9 +163,13 @@ def _mixed_gpus(configurations: Sequence[RunConfig], machine: Machine) -> Iterat
 
 
 def _emulated(configurations: Sequence[RunConfig], machine: Machine) -> Iterator[str]:
-    used = {index for config in configurations for index in config.device_indices}
-    is_new = all(machine.gpus[index].capability >= TENSOR_FLOAT_CAPABILITY for index in used)
-    if configurations[0].precision == "amp-bf16" and not is_new:
+    used = {
+        index
+        for config in configurations
+        if config.precision == "amp-bf16"
+        for index in config.device_indices
+    }
+    if any(machine.gpus[index].capability < TENSOR_FLOAT_CAPABILITY for index in used):
         yield (
             "bf16 is emulated on GPUs below compute capability 8.0: amp-bf16 will be slow, "
             "and says nothing about newer GPUs"

@@ -6,6 +6,7 @@ import itertools
 import os
 import platform
 import re
+import sysconfig
 import warnings
 from importlib.metadata import PackageNotFoundError, version
 
@@ -15,6 +16,9 @@ from mgpubench.config.machine_facts import Gpu, Machine, omp_num_threads
 from mgpubench.machine import host
 from mgpubench.machine.nvidia_smi import driver_version
 from mgpubench.machine.system import TorchBuild
+
+_IS_FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+"""A build without the global interpreter lock, whose version has a `t` at its end."""
 
 
 def describe_torch() -> tuple[Machine, TorchBuild]:
@@ -37,7 +41,7 @@ def describe() -> Machine:
         cuda_version=torch.version.cuda or "",
         nccl_version=_nccl_version() if gpus else "",
         driver_version=driver_version(is_usable=bool(gpus)),
-        python_version=platform.python_version(),
+        python_version=platform.python_version() + ("t" if _IS_FREE_THREADED else ""),
     )
 
 

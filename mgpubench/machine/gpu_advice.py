@@ -36,7 +36,9 @@ def examine_gpus(survey: Survey) -> Iterator[Advice]:
     """Advice about the GPUs: their number, the links between them, and their present state."""
     if survey.machine and not survey.machine.gpus:
         yield _no_gpu(survey.machine)
-    yield from _gpus(survey)
+    if survey.machine and survey.build and survey.machine.gpus:
+        yield from _gpus(survey.machine, survey.build)
+        yield from _links(survey.machine, survey.build)
     yield from _gpu_state(survey)
 
 
@@ -63,10 +65,7 @@ def _no_gpu(machine: Machine) -> Advice:
     return Advice("no-gpu", f"torch cannot use a GPU: {machine.cuda_reason}", remedy)
 
 
-def _gpus(survey: Survey) -> Iterator[Advice]:
-    machine, build = survey.machine, survey.build
-    if machine is None or build is None or not machine.gpus:
-        return
+def _gpus(machine: Machine, build: TorchBuild) -> Iterator[Advice]:
     if machine.num_gpus == 1:
         yield Advice(
             "one-gpu",
@@ -87,6 +86,10 @@ def _gpus(survey: Survey) -> Iterator[Advice]:
                 f"{gpu.capability[1]}; it has {', '.join(build.cuda_architectures)})",
                 "Install a torch that is built for this GPU.",
             )
+
+
+def _links(machine: Machine, build: TorchBuild) -> Iterator[Advice]:
+    """Advice about how GPUs exchange data."""
     if build.without_peer_access:
         first, second = build.without_peer_access[0]
         yield Advice(

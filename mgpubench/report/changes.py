@@ -20,6 +20,7 @@ from mgpubench.format import (
 )
 from mgpubench.report.columns import Column
 from mgpubench.report.sections import Section
+from mgpubench.results.csv_format import format_cell
 
 SPEEDUP_NOTE = (
     "the ratio to single is not moved by a faster machine, and is blind to what slows single alike"
@@ -43,7 +44,12 @@ def describe_changes(result: BeforeAfter) -> Section:
 
 def changes_to_json(result: BeforeAfter) -> str:
     """The rows and the differences, for programs."""
-    return json.dumps(asdict(result), indent=2, ensure_ascii=False, allow_nan=False)
+    differences = {
+        name: [None if value == "" else value for value in values]
+        for name, values in result.differences.items()
+    }
+    document = {**asdict(result), "differences": differences}
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def describe_gate(gate: Gate) -> list[str]:
@@ -103,6 +109,7 @@ def _sentences(result: BeforeAfter) -> Iterator[str]:
     if any(row.speedup for row in result.rows):
         yield SPEEDUP_NOTE
     for name, (before, after) in result.differences.items():
-        yield plain(f"{name} differs: {before or UNKNOWN} before, {after or UNKNOWN} after")
+        old, new = (format_cell(value) or UNKNOWN for value in (before, after))
+        yield plain(f"{name} differs: {old} before, {new} after")
     if result.device_type == "cpu":
         yield "CPU rows are smoke tests of the tool, not a forecast for GPUs."

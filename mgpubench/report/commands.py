@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -15,10 +16,9 @@ Folders = Mapping[str, Path]
 """The folder of each session."""
 
 
-def command_to_resume(row: Row, folders: Folders, rounds: int) -> str:
-    """Go on with the session of a row until it is decided."""
-    session = row.sessions[0] if row.sessions else ""
-    folder = shell_path(folders[session]) if session in folders else "SESSION"
+def command_to_resume(session_id: str, folders: Folders, rounds: int) -> str:
+    """Go on with a session until it is decided."""
+    folder = shell_path(folders[session_id]) if session_id in folders else "SESSION"
     limit = f" --max-rounds {rounds}" if rounds > DEFAULT_MAX_ROUNDS else ""
     return f"mgpubench run --resume {plain(folder)} --until decided{limit}"
 
@@ -53,7 +53,7 @@ def _work(group: Group) -> list[str]:
     }
     flags = {"--channels-last": group.channels_last, "--compile": group.compiled}
     return [
-        *(f"{option} {plain(str(value))}" for option, value in given.items() if value is not None),
+        *(f"{option} {_word(value)}" for option, value in given.items() if value is not None),
         *(flag for flag, is_set in flags.items() if is_set),
     ]
 
@@ -62,14 +62,21 @@ def _unless(value: object, default: object) -> object:
     return None if value in (default, "") else value
 
 
+def _word(value: object) -> str:
+    """A value from a result file as one word of a shell command."""
+    return shlex.quote(plain(str(value)))
+
+
 def _options(rows: list[Row]) -> list[str]:
-    """Options of DDP and cuDNN, if all rows that have any have the same."""
-    texts = {row.options for row in rows if row.options}
-    if len(texts) != 1:
+    """Options of DDP and cuDNN, if one row has those of all others. Most are of DDP alone."""
+    settings = [row.options.split(";") for row in rows if row.options]
+    most = max(settings, key=len, default=[])
+    if not all(set(each) <= set(most) for each in settings):
         return []
     words = []
-    for setting in texts.pop().split(";"):
+    for setting in most:
         name, _, value = setting.partition("=")
-        option = f"--{name.replace('_', '-')}"
-        words.append(option if value == "true" else f"{option} {value}")
-    return [plain(word) for word in words if not word.startswith("--env:")]
+        if not name.startswith("env:"):
+            option = _word(f"--{name.replace('_', '-')}")
+            words.append(option if value == "true" else f"{option} {_word(value)}")
+    return words

@@ -59,21 +59,21 @@ def _answers(rows: Sequence[Row], folders: Folders) -> Iterator[str]:
             yield (
                 f"{row_label(row)} against {plain(against.baseline)} on {place}: "
                 f"{format_ratio(against.ratio)}x ({_evidence(against.comparison)}): "
-                f"{_conclusion(row, against, folders)}"
+                f"{_conclusion(against, folders)}"
             )
 
 
 def _hints(rows: Sequence[Row], folders: Folders) -> Iterator[str]:
     """What to do about undecided rows, except those whose answer says it."""
     undecided = [
-        (row, versus)
+        versus
         for row in rows
         if (versus := row.versus_baseline)
         if versus.verdict == "undecided" and versus != row.versus_dp and not row.variant
     ]
     if undecided:
-        row, hardest = max(undecided, key=lambda pair: _difficulty(pair[1]))
-        yield f"undecided against {plain(hardest.baseline)}: {_advice(row, hardest, folders)}"
+        hardest = max(undecided, key=_difficulty)
+        yield f"undecided against {plain(hardest.baseline)}: {_advice(hardest, folders)}"
 
 
 def _difficulty(versus: Versus) -> float:
@@ -223,17 +223,17 @@ def _evidence(comparison: Comparison) -> str:
     return ", ".join(parts)
 
 
-def _conclusion(row: Row, versus: Versus, folders: Folders) -> str:
+def _conclusion(versus: Versus, folders: Folders) -> str:
     if versus.verdict is None:
         return "no verdict for passthrough or oversubscribed devices"
     if versus.verdict == "undecided":
-        return f"undecided, {_advice(row, versus, folders)}"
+        return f"undecided, {_advice(versus, folders)}"
     within = f" within {versus.margin * 100:g} %" if versus.verdict == "equivalent" else ""
     in_both = versus.comparison is not None and versus.comparison.method == "both"
     return f"{versus.verdict}{within}{' in both sessions' if in_both else ''}"
 
 
-def _advice(row: Row, versus: Versus, folders: Folders) -> str:
+def _advice(versus: Versus, folders: Folders) -> str:
     """What would settle an undecided comparison."""
     comparison = versus.comparison
     if comparison is None:
@@ -252,5 +252,5 @@ def _advice(row: Row, versus: Versus, folders: Folders) -> str:
         return "and more rounds would hardly settle it"
     if needed > MAX_ADVISED_ROUNDS:
         return f"too noisy to settle here: it would take about {needed} rounds"
-    command = command_to_resume(row, folders, needed)
+    command = command_to_resume(comparison.session_ids[0], folders, needed)
     return f"about {needed} rounds would settle it: {command}"

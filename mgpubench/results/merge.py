@@ -32,6 +32,7 @@ def merge(readings: Mapping[Path, Reading], warnings: Sequence[str] = ()) -> Rea
     records: list[RunRecord] = []
     messages = list(warnings)
     taken: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for path, reading in readings.items():
         messages += reading.warnings
         left_out: Counter[str] = Counter()
@@ -40,6 +41,7 @@ def merge(readings: Mapping[Path, Reading], warnings: Sequence[str] = ()) -> Rea
             left_out[fate] += 1
             if fate == _USED:
                 taken[record.run_id] = path
+                folders.setdefault(record.session_id, path.parent)
                 records.append(record)
         of_all = f"of {format_count(len(reading.records), 'run')}"
         messages += [
@@ -47,7 +49,6 @@ def merge(readings: Mapping[Path, Reading], warnings: Sequence[str] = ()) -> Rea
             for fate, text in _LEFT_OUT.items()
             if left_out[fate]
         ]
-    folders = {record.session_id: taken[record.run_id].parent for record in reversed(records)}
     return Reading(best_sittings(records), messages, folders)
 
 

@@ -193,5 +193,9 @@ PARSERS = {column: _PARSERS_OF_TYPES[kind] for column, kind in _TYPES.items()} |
 }
 """How each column of runs.csv is read."""
 
-NUMBERS = [column for column, kind in _TYPES.items() if kind in (int, int | None, float | None)]
-"""Columns with numbers. None of them can be negative."""
+NUMBERS = [
+    column
+    for column, kind in _TYPES.items()
+    if kind in (int, int | None, float | None) and column != "step_time_change"
+]
+"""Columns with numbers that cannot be negative."""

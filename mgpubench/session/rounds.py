@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from mgpubench.analysis.compare import Row, Versus, compare
 from mgpubench.config.plan import Plan
@@ -55,9 +56,10 @@ class Maker:
         try:
             went_on = self._make(runs)
             while target and went_on and plan.rounds < target.max_rounds:
-                undecided = undecided_comparisons(self._records(), target.width)
+                records = self._records()
+                undecided = undecided_comparisons(records, target.width)
                 if not undecided:
-                    self.display.notice(f"no round to add after {plan.rounds}: all is decided")
+                    self.display.notice(_why_no_more(plan.rounds, records, target))
                     break
                 self.display.notice(_why_another_round(plan.rounds, undecided, target))
                 plan = plan.with_rounds(plan.rounds + 1)
@@ -91,7 +93,7 @@ class Maker:
                 time.sleep(self.cool_down_s)
 
     def _records(self) -> list[RunRecord]:
-        return session_records(self.recorder)
+        return session_records(self.recorder.folder)
 
     def _resume_hint(self, plan: Plan) -> str:
         """The command that makes the rest of a session; empty if nothing is left."""
@@ -101,23 +103,29 @@ class Maker:
         return f"; make the rest with: mgpubench run --resume {shell_path(self.recorder.folder)}"
 
 
-def session_records(recorder: Recorder) -> list[RunRecord]:
-    """All rows of the session that count."""
-    path = recorder.folder / RUNS_CSV
-    return merge({path: read_runs(path)}).records if path.stat().st_size else []
+def session_records(folder: Path) -> list[RunRecord]:
+    """All rows of a session that count; none if it was removed, or has no row yet."""
+    path = folder / RUNS_CSV
+    if not path.exists() or not path.stat().st_size:
+        return []
+    return merge({path: read_runs(path)}).records
 
 
 def undecided_comparisons(
     records: Sequence[RunRecord], width: float | None
 ) -> list[tuple[Row, Versus]]:
     """The comparisons of a session that more rounds could decide or make narrow enough."""
-    rows = compare(best_sittings(records), None, DEFAULT_MARGIN)
+    return [
+        (row, versus) for row, versus in _comparisons(records) if not _is_reached(versus, width)
+    ]
+
+
+def _comparisons(records: Sequence[RunRecord]) -> list[tuple[Row, Versus]]:
     return [
         (row, versus)
-        for row in rows
+        for row in compare(best_sittings(records), None, DEFAULT_MARGIN)
         for versus in dict.fromkeys((row.versus_baseline, row.versus_dp))
         if versus and versus.comparison and versus.comparison.paired and versus.is_judged
-        if not _is_reached(versus, width)
     ]
 
 
@@ -128,6 +136,15 @@ def _is_reached(versus: Versus, width: float | None) -> bool:
         return False
     low, high = versus.interval
     return (math.log(high) - math.log(low)) / 2 <= math.log1p(width)
+
+
+def _why_no_more(rounds: int, records: Sequence[RunRecord], target: Target) -> str:
+    made = f"no round to add after {rounds}"
+    if not _comparisons(records):
+        return f"{made}: there is nothing to compare"
+    if target.width is None:
+        return f"{made}: all is decided"
+    return f"{made}: every interval is within {target.width * 100:g} %"
 
 
 def _why_another_round(rounds: int, undecided: Sequence[tuple[Row, Versus]], target: Target) -> str:

@@ -105,10 +105,10 @@ def run_session(request: Request, call: Call) -> Outcome:
         with open_session(Path(request.out), document, datetime.now(UTC)) as session:
             sitting = Sitting(planned_rounds=plan.rounds, is_sequential=bool(request.until))
             recorder = Recorder(session, workload, call.display, sitting)
-            with _supervisors(supervisor, request, plan, call) as supervisors:
+            with _supervisors(supervisor, request, listings, call) as supervisors:
                 maker = _maker(supervisors, recorder, request, call)
                 maker.make_all(plan, plan.runs, _target(request.until, request.max_rounds))
-            return _outcome(recorder)
+            return _outcome(session.folder)
 
 
 def resume_session(resume: Resume, call: Call) -> Outcome:
@@ -127,7 +127,7 @@ def resume_session(resume: Resume, call: Call) -> Outcome:
         sitting = Sitting(progress.sitting, saved.plan.rounds, bool(request.until or resume.until))
         if not runs and target is None:
             _notify(call.display, [f"nothing is missing in {resume.folder}"])
-            return _outcome_of(resume.folder, list(progress.records))
+            return _outcome(resume.folder)
         listings = list_data(request, call.stop)
         with open_supervisor(call.stop, preload_for(request)) as supervisor:
             machine, build = ask_torch(supervisor)
@@ -143,10 +143,10 @@ def resume_session(resume: Resume, call: Call) -> Outcome:
             _notify(call.display, progress.repeated(runs))
             session.keep_steps_of(progress.finished_ids)
             recorder = Recorder(session, workload, call.display, sitting)
-            with _supervisors(supervisor, request, plan, call) as supervisors:
+            with _supervisors(supervisor, request, listings, call) as supervisors:
                 maker = _maker(supervisors, recorder, request, call)
                 maker.make_all(plan, runs, target)
-            return _outcome(recorder)
+            return _outcome(session.folder)
 
 
 def runs_to_make(progress: Progress, resume: Resume) -> tuple[Plan, list[RunConfig]]:
@@ -181,11 +181,10 @@ def plan_session(request: Request, stop: StopSignal) -> Plan:
 
 @contextmanager
 def _supervisors(
-    first: Supervisor, request: Request, plan: Plan, call: Call
+    first: Supervisor, request: Request, listings: Mapping[str, ImageListing], call: Call
 ) -> Iterator[Mapping[Environment, Supervisor]]:
-    """A supervisor for each environment of the plan; `first` is the one without changes."""
-    environments = dict.fromkeys(run.env for run in plan.runs if run.env)
-    listings = list_data(request, call.stop)
+    """A supervisor for each environment of the variants; `first` is the one without changes."""
+    environments = dict.fromkeys(part.env for part in request.parts if part.env)
     with ExitStack() as stack:
         supervisors = {(): first} | {
             env: stack.enter_context(open_supervisor(call.stop, preload_for(request), dict(env)))
@@ -220,11 +219,8 @@ def _environment(survey: Survey, plan: Plan) -> str:
     return environment_digest(recorded_environment(survey.environment), varied)
 
 
-def _outcome(recorder: Recorder) -> Outcome:
-    return _outcome_of(recorder.folder, session_records(recorder))
-
-
-def _outcome_of(folder: Path, records: list[RunRecord]) -> Outcome:
+def _outcome(folder: Path) -> Outcome:
+    records = session_records(folder)
     done = {record.position for record in records if record.is_ok}
     failed = {record.position for record in records} - done
     return Outcome(folder, records, failed=len(failed), planned=len(done | failed))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import RunConfig
@@ -65,29 +64,29 @@ def launch_run(
         BenchError: the cause, if a rank failed or the run took too long.
     """
     folder = supervisor.make_folder()
-    pace = Pace(
-        label=config.label,
-        warmup_steps=config.warmup_steps,
-        total_steps=config.total_steps,
-        timeout_s=config.timeout_s,
-    )
+    pace = _pace(config)
+    runner, listing = f"{RUNNERS}.{config.mode}", listing_file(supervisor, config.data)
 
     def watch(elapsed_s: float) -> None:
         count = read_step_count(folder / STEP_COUNT_FILE)
         on_steps(count.steps)
         pace.check(count, elapsed_s)
 
-    listing = listing_file(supervisor, config.data)
-
-    def arguments(rank: int) -> tuple[Any, ...]:
-        return config, rank, f"{RUNNERS}.{config.mode}", folder, listing
-
     job = Job(
         target=target,
-        calls=[arguments(rank) for rank in range(config.world_size)],
+        calls=[(config, rank, runner, folder, listing) for rank in range(config.world_size)],
         folder=folder,
         label=config.label,
         watch=watch,
         hide_gpus=config.device_type == "cpu",
     )
     return supervisor.run(job)
+
+
+def _pace(config: RunConfig) -> Pace:
+    return Pace(
+        label=config.label,
+        warmup_steps=config.warmup_steps,
+        total_steps=config.total_steps,
+        timeout_s=config.timeout_s,
+    )

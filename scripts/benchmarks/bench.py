@@ -16,11 +16,11 @@ from pathlib import Path
 import loading
 import torch
 import torchvision
-from sides import MARGIN, cpu_config, in_turn, only_part, report
+from sides import compare_pairs, cpu_config, in_turn, only_part, report
 from torch import nn
 
 from mgpubench.analysis import stats
-from mgpubench.analysis.stats import Comparison
+from mgpubench.analysis.comparison import Comparison
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import RunConfig
 from mgpubench.config.types import NUM_SYNTHETIC_CLASSES
@@ -82,7 +82,7 @@ def until_narrow(ours: Callable[[], float], theirs: Callable[[], float]) -> Comp
     pairs: list[tuple[float, float]] = []
     while True:
         pairs.append(in_turn(ours, theirs))
-        result = stats.compare_paired(pairs, MARGIN)
+        result = compare_pairs(pairs)
         if result.interval and len(pairs) >= 10:
             low, high = result.interval
             if (high - low) / 2 <= 0.02 or len(pairs) == 80:

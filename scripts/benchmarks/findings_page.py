@@ -14,8 +14,8 @@ HEAD = """# Findings
 
 A finding says what the tool noticed about a figure. It stands beside the figure, in the column
 `findings` of `runs.csv` and below the tables of `compare`. It never suppresses the figure.
-`unequal-loaders` and the findings that begin with `mixed-` are about several runs, so only
-`compare` shows them.
+`not-steady`, `superlinear`, `unequal-loaders` and the findings that begin with `mixed-` are about
+several runs, so only `compare` shows them.
 
 `scripts/benchmarks/findings_page.py` writes this page from `mgpubench/analysis/findings`.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mgpubench.analysis import stats
-from mgpubench.analysis.stats import Comparison
+from mgpubench.analysis.comparison import Comparison, Evidence, Session, conclude
+from mgpubench.analysis.stats import ERROR_RATE
 from mgpubench.config.plan import make_plan
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import RunConfig
@@ -37,7 +38,14 @@ def in_turn(ours: Callable[[], float], theirs: Callable[[], float]) -> tuple[flo
 def compare_rates(ours: Callable[[], float], theirs: Callable[[], float], pairs: int) -> Comparison:
     """The ratio of two rates over a number of pairs, after one pair that does not count."""
     in_turn(ours, theirs)
-    return stats.compare_paired([in_turn(ours, theirs) for _ in range(pairs)], MARGIN)
+    return compare_pairs([in_turn(ours, theirs) for _ in range(pairs)])
+
+
+def compare_pairs(pairs: Sequence[tuple[float, float]]) -> Comparison:
+    """The ratio of two sides, as mgpubench judges the rounds of one session."""
+    session = Session(logs=tuple(math.log(ours / theirs) for ours, theirs in pairs))
+    evidence = Evidence(sessions=(session,), unpaired_ratio=math.exp(session.mean))
+    return conclude(evidence, MARGIN, ERROR_RATE)
 
 
 def interval_of(comparison: Comparison) -> str:

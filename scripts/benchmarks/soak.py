@@ -18,7 +18,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from mgpubench.results.read import read_runs
+from mgpubench.results.read import read_runs, read_sessions
 from tests.processes import Command, Process, descendants
 
 END_S = 60.0
@@ -126,6 +126,7 @@ class Soak:
     def resume(self, cwd: Path) -> None:
         """Resume the session without faults: it must finish."""
         (folder,) = (path.parent for path in cwd.glob("out/*/session.json"))
+        before = ok_runs(cwd)
         command = Command(
             *("run", "--resume", folder.relative_to(cwd), "--timeout", CALL_S), cwd=cwd
         )
@@ -135,9 +136,13 @@ class Soak:
             self.blame(cwd, "resuming did not end")
             command.kill()
             return
-        if code != 0 or len(ok_runs(cwd)) != NUM_RUNS:
+        if lost := before - ok_runs(cwd):
+            self.blame(cwd, f"resuming lost finished runs {sorted(lost)}")
+        # Rounds that were made again have more rows. Of each run one counts.
+        counting = sum(record.is_ok for record in read_sessions([folder]).records)
+        if code != 0 or counting != NUM_RUNS:
             errors = [line for line in command.err.splitlines() if line.startswith("error")]
-            made = f"{len(ok_runs(cwd))} of {NUM_RUNS} runs"
+            made = f"{counting} of {NUM_RUNS} runs"
             self.blame(cwd, f"resuming gave code {code}, {made}: {errors}")
 
     def blame(self, cwd: Path, what: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing.forkserver
 import os
 import signal
 import time
@@ -149,7 +148,7 @@ def test_a_start_that_hangs_ends_with_an_error(
 ) -> None:
     """As if torch were on a network disk that does not answer."""
     supervisor.call("os:getpid")
-    server = multiprocessing.forkserver._forkserver._forkserver_pid
+    server = supervisor._server._server._forkserver_pid
     os.kill(server, signal.SIGSTOP)
     monkeypatch.setattr(supervisor_module, "SHORT_JOB_TIMEOUT_S", 0.5)
     with pytest.raises(RunFailed, match="torch was not loaded within"):

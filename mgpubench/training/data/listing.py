@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,19 +71,8 @@ def list_images(root: Path) -> ImageListing:
             f"--data {root} has no class folders",
             f"An ImageFolder has one folder for each class: {LAYOUT}.",
         )
-    samples: list[tuple[str, int]] = []
-    warnings = []
-    if SPLIT_NAMES.issuperset(classes):
-        warnings.append(
-            f"the classes of --data {root} are {', '.join(classes)}; if these are parts of a data "
-            f"set, use one of them, such as {root / classes[0]}"
-        )
-    for label, name in enumerate(classes):
-        images, repeated = _images_below(root / name)
-        samples += [(image, label) for image in images]
-        warnings += [f"folder {path} is already listed, and is left out" for path in repeated]
-        if not images:
-            warnings.append(f"class folder {root / name} has no images; it keeps its number")
+    warnings = list(_doubtful_classes(root, classes))
+    samples = _list_classes(root, classes, warnings)
     if not samples:
         raise RequestRefused(
             f"--data {root} has no images in its class folders",
@@ -97,6 +86,26 @@ def list_images(root: Path) -> ImageListing:
         samples=tuple(samples),
         warnings=tuple(warnings),
     )
+
+
+def _doubtful_classes(root: Path, classes: Sequence[str]) -> Iterator[str]:
+    if SPLIT_NAMES.issuperset(classes):
+        yield (
+            f"the classes of --data {root} are {', '.join(classes)}; if these are parts of a data "
+            f"set, use one of them, such as {root / classes[0]}"
+        )
+
+
+def _list_classes(root: Path, classes: Sequence[str], warnings: list[str]) -> list[tuple[str, int]]:
+    """Path and class number of all images."""
+    samples: list[tuple[str, int]] = []
+    for label, name in enumerate(classes):
+        images, repeated = _images_below(root / name)
+        samples += [(image, label) for image in images]
+        warnings += [f"folder {path} is already listed, and is left out" for path in repeated]
+        if not images:
+            warnings.append(f"class folder {root / name} has no images; it keeps its number")
+    return samples
 
 
 def _digest(root: Path, samples: Sequence[tuple[str, int]]) -> str:

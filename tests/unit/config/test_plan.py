@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from mgpubench.config.machine_facts import Gpu, Machine
+from mgpubench.config.order import draw_order
 from mgpubench.config.plan import Plan, make_plan
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import DdpOptions, RunConfig
@@ -267,7 +269,7 @@ def test_the_standard_values(machine: MakeMachine) -> None:
     assert (run.model, run.warmup_steps, run.steps, run.seed) == ("resnet50", 20, 100, 0)
     assert run.data == "synthetic"
     assert run.timeout_s == 1800.0
-    assert len(make_plan(Request(), machine(2)).runs) == 15  # 3 configurations, 5 rounds
+    assert len(make_plan(Request(), machine(2)).runs) == 18  # 3 configurations, 6 rounds
 
 
 def test_the_smoke_values(machine: MakeMachine) -> None:
@@ -385,6 +387,67 @@ def test_without_a_seed_the_order_is_drawn_each_time(machine: MakeMachine) -> No
     assert len(orders) > 1
 
 
+def test_the_seed_of_the_order_is_the_one_that_was_given(machine: MakeMachine) -> None:
+    assert make_plan(Request(seed=7), machine(2)).order_seed == 7
+    assert make_plan(Request(seed=0), machine(2)).order_seed == 0
+
+
+def test_without_a_seed_one_is_drawn_for_the_order_alone(machine: MakeMachine) -> None:
+    plans = [make_plan(Request(), machine(2)) for _ in range(5)]
+    assert len({plan.order_seed for plan in plans}) == 5
+    assert {run.seed for plan in plans for run in plan.runs} == {0}
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_added_rounds_continue_the_order_of_the_session(
+    machine: MakeMachine, seed: int | None
+) -> None:
+    """The plan was interrupted within a block of three rounds, and goes on in its middle."""
+    plan = make_plan(Request(rounds=4, seed=seed), machine(2))
+    longer = plan.with_rounds(9)
+    assert longer.runs[:12] == plan.runs
+    assert (plan.rounds, longer.rounds, longer.num_configurations) == (4, 9, 3)
+    assert [run.position for run in longer.runs] == list(range(1, 28))
+    assert [run.round for run in longer.runs] == [r for r in range(1, 10) for _ in range(3)]
+    assert longer.order_seed == plan.order_seed
+    assert plan.with_rounds(6).with_rounds(9) == longer
+    names = [("single", 1), ("dp", 2), ("ddp", 2)]
+    at_once = draw_order(3, 9, random.Random(plan.order_seed))
+    assert order_of(longer) == [names[index] for index in at_once]
+
+
+def test_a_plan_does_not_lose_rounds(machine: MakeMachine) -> None:
+    plan = make_plan(Request(rounds=5), machine(2))
+    assert plan.with_rounds(5) == plan.with_rounds(2) == plan
+
+
+def test_rounds_until_decided_begin_with_the_usual_ones_and_never_exceed_the_most(
+    machine: MakeMachine,
+) -> None:
+    def rounds(**options: Any) -> int:
+        return make_plan(Request(until="decided", **options), machine(2)).rounds
+
+    assert rounds() == 6
+    assert rounds(rounds=8) == 8
+    assert rounds(max_rounds=3) == 3
+    assert rounds(smoke=True) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"rounds": 40_000}, "--rounds 40000"),
+        ({"until": "decided", "max_rounds": 40_000}, "--max-rounds 40000"),
+    ],
+    ids=str,
+)
+def test_a_plan_has_at_most_a_hundred_thousand_runs(
+    machine: MakeMachine, options: dict[str, Any], named: str
+) -> None:
+    error = refusal(machine(2), **options)
+    assert error.message == f"{named} makes more than 100000 runs"
+
+
 def test_a_planned_run_is_frozen_and_survives_pickling(machine: MakeMachine) -> None:
     run = make_plan(Request(), machine(2)).runs[0]
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -459,7 +522,8 @@ def test_dp_is_left_out_with_compile_unless_named(machine: MakeMachine) -> None:
 
 def test_every_run_knows_the_number_of_classes(machine: MakeMachine) -> None:
     assert {run.num_classes for run in make_plan(Request(), machine(2)).runs} == {1000}
-    assert {run.num_classes for run in make_plan(Request(), machine(2), 37).runs} == {37}
+    plan = make_plan(Request(data="photos"), machine(2), {"photos": 37, "others": 5})
+    assert {run.num_classes for run in plan.runs} == {37}
 
 
 def test_two_mig_slices_are_refused_since_a_process_sees_one(machine: MakeMachine) -> None:

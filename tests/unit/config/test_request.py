@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mgpubench.config.request import Request, check_divisible
+from mgpubench.config.request import Request, check_divisible, width_of
 from mgpubench.config.run_config import DdpOptions
 from mgpubench.errors import RequestRefused
 
@@ -109,6 +109,44 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
     ({"model": ""}, "--model is empty", "Is a shell variable unset?"),
     ({"data": ""}, "--data is empty", "Is a shell variable unset?"),
     ({"out": ""}, "--out is empty", "Is a shell variable unset?"),
+    *(
+        ({"until": text}, f"--until is {text}, and must be decided or a percentage such as 2%", "")
+        for text in ("0%", "abc", "2", "100%", "-1%", "nan%", "2 percent", "%", "Decided")
+    ),
+    ({"max_rounds": 9}, "--max-rounds has no meaning without --until", ""),
+    (
+        {"until": "decided", "max_rounds": 0},
+        "--max-rounds is 0, and must be at least 1",
+        "",
+    ),
+    (
+        {"until": "decided", "rounds": 9, "max_rounds": 8},
+        "--rounds 9 is more than --max-rounds 8",
+        "The rounds of --until begin with --rounds and end with --max-rounds.",
+    ),
+    (
+        {"until": "2%", "rounds": 51},
+        "--rounds 51 is more than --max-rounds 50",
+        "The rounds of --until begin with --rounds and end with --max-rounds.",
+    ),
+    *(
+        (
+            {"cool_down_s": seconds},
+            f"--cool-down is {seconds:g}, and must be from 0 to 2592000 seconds",
+            "",
+        )
+        for seconds in (-1.0, float("nan"), float("inf"))
+    ),
+    (
+        {"variants": (Request(variant="a"),)},
+        "there is only one --variant, a, and nothing to compare it with",
+        'Add another one, such as --variant "default:".',
+    ),
+    (
+        {"variants": (Request(variant="a"), Request(variant="b"), Request(variant="a"))},
+        "two variants have the name a",
+        "Give each its own name; --aa compares equal runs.",
+    ),
     ({"seed": 2**31}, "--seed is 2147483648, and must be at most 2147483647", ""),
     ({"gpus": (5000,)}, "--gpus is 5000, and must be at most 1024", ""),
     ({"timeout_s": 0.0}, f"--timeout is 0, {BOUNDS}", ""),
@@ -153,6 +191,11 @@ def test_an_impossible_request_is_refused(options: dict[str, Any], message: str,
         {"modes": ("ddp",), "ddp": DdpOptions(bucket_cap_mb=0.5), "backend": "gloo"},
         {"ddp": DdpOptions(static_graph=True)},
         {"modes": ("single",), "ddp": DdpOptions()},
+        {"until": "decided"},
+        {"until": "2%", "rounds": 50},
+        {"until": "0.5%", "rounds": 8, "max_rounds": 8},
+        {"cool_down_s": 0.5},
+        {"variants": (Request(variant="a"), Request(variant="b"))},
     ],
     ids=str,
 )
@@ -199,3 +242,34 @@ def test_scaling_follows_from_the_batch_that_is_fixed() -> None:
 )
 def test_data_is_a_folder_unless_synthetic(data: str, uses_folder: bool) -> None:
     assert Request(data=data).uses_folder is uses_folder
+
+
+@pytest.mark.parametrize(
+    ("until", "width"), [("decided", None), ("2%", 0.02), ("0.5%", 0.005), ("99.9%", 0.999)]
+)
+def test_until_is_a_word_or_a_share_of_one(until: str, width: float | None) -> None:
+    assert width_of(until) == (width if width is None else pytest.approx(width, rel=1e-12))
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        ({}, 0),
+        ({"rounds": 7}, 7),
+        ({"until": "decided"}, 50),
+        ({"until": "decided", "rounds": 7}, 50),
+        ({"until": "decided", "rounds": 7, "max_rounds": 9}, 9),
+    ],
+    ids=str,
+)
+def test_a_request_knows_how_many_rounds_it_may_come_to(
+    options: dict[str, Any], limit: int
+) -> None:
+    assert Request(**options).round_limit == limit
+
+
+def test_a_request_without_variants_is_its_own_only_part() -> None:
+    request = Request(steps=7)
+    assert request.parts == (request,)
+    pair = (Request(variant="a"), Request(variant="b"))
+    assert Request(variants=pair).parts == pair

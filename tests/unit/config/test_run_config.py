@@ -30,6 +30,10 @@ def test_a_run_derives_batch_steps_and_names(cpu_config: Callable[..., RunConfig
     assert config.label == "ddp x3"
 
 
+def test_a_run_of_a_variant_is_called_by_it(cpu_config: Callable[..., RunConfig]) -> None:
+    assert cpu_config(mode="ddp", num_devices=2, variant="cap50").label == "ddp x2 (cap50)"
+
+
 @pytest.mark.parametrize(
     "changed",
     [
@@ -70,6 +74,11 @@ def test_options_of_ddp_have_the_names_and_defaults_of_torch() -> None:
         (
             {"ddp": DdpOptions(static_graph=True, bucket_cap_mb=1.5), "cudnn_benchmark": True},
             "bucket_cap_mb=1.5;cudnn_benchmark=true;static_graph=true",
+        ),
+        ({"env": (("OMP_NUM_THREADS", "2"),)}, "env:OMP_NUM_THREADS=2"),
+        (
+            {"env": (("B", "x=y"), ("A", "")), "ddp": DdpOptions(static_graph=True)},
+            "env:A=;env:B=x=y;static_graph=true",
         ),
     ],
     ids=str,

@@ -15,6 +15,7 @@ from mgpubench.results.schema import StepRecord, run_id
 from mgpubench.results.session_folder import Session, reopen_session
 from mgpubench.session.document import load_session
 from mgpubench.session.resume import Progress, check_unchanged, read_progress
+from mgpubench.session.run import Resume, runs_to_make
 from tests.conftest import make_run_record
 from tests.unit.session.conftest import CONDITIONS
 
@@ -24,23 +25,36 @@ def progress_of(folder: Path) -> Progress:
 
 
 def positions(progress: Progress) -> list[int]:
-    return [run.position for run in progress.missing.runs]
+    """The runs that are missing, one by one."""
+    return [run.position for run in progress.missing(progress.plan)]
 
 
-def append(session: Session, position: int, **changes: Any) -> None:
-    name = run_id(session.id, position)
+def again(progress: Progress) -> list[int]:
+    """All runs of the rounds that are not complete."""
+    return [run.position for run in progress.missing_rounds(progress.plan)]
+
+
+def append(session: Session, position: int, sitting: int = 1, **changes: Any) -> None:
+    name = run_id(session.id, position, sitting)
     step = StepRecord(
         run_id=name, rank=0, step=1, phase="measured", step_time_s=1.0, data_wait_s=0.0, samples=8
     )
-    record = make_run_record("dp", position=position, run_id=name, session_id=session.id, **changes)
-    session.append(record, [step])
+    identity = {
+        "position": position,
+        "round": (position + 1) // 2,
+        "run_id": name,
+        "session_id": session.id,
+        "sitting": sitting,
+    }
+    session.append(make_run_record("dp", **{**identity, **changes}), [step])
 
 
 def test_a_session_without_runs_lacks_all_of_its_plan(session: Session) -> None:
     saved = load_session(session.folder)
     progress = read_progress(saved)
-    assert progress.missing == saved.plan
-    assert (progress.finished, progress.warnings) == ((), ())
+    assert progress.plan == saved.plan
+    assert progress.missing(saved.plan) == progress.missing_rounds(saved.plan) == [*saved.plan.runs]
+    assert (progress.records, progress.warnings, progress.sitting) == ((), (), 1)
 
 
 def test_runs_that_are_missing_or_failed_are_repeated_in_their_order(session: Session) -> None:
@@ -49,7 +63,96 @@ def test_runs_that_are_missing_or_failed_are_repeated_in_their_order(session: Se
     append(session, 4)
     progress = progress_of(session.folder)
     assert positions(progress) == [2, 3]
-    assert [record.position for record in progress.finished] == [1, 4]
+    assert progress.finished_ids == {run_id(session.id, position) for position in (1, 4)}
+
+
+def test_the_whole_of_an_incomplete_round_is_made_again(session: Session) -> None:
+    """Runs of two sittings are no pair."""
+    append(session, 1)
+    append(session, 2)
+    append(session, 3)
+    progress = progress_of(session.folder)
+    assert again(progress) == [3, 4]
+    (note,) = progress.repeated(progress.missing_rounds(progress.plan))
+    assert note.startswith("round 2: all 2 runs are made again, since only runs of one sitting")
+    assert "--resume-only-missing" in note
+
+
+def test_a_round_without_a_run_is_not_made_again_but_for_the_first_time(session: Session) -> None:
+    append(session, 1)
+    append(session, 2)
+    append(session, 3, status="failed", throughput_samples_per_s=None)
+    progress = progress_of(session.folder)
+    assert again(progress) == [3, 4]
+    assert list(progress.repeated(progress.missing_rounds(progress.plan))) == []
+
+
+def test_a_round_is_complete_only_within_one_sitting(session: Session) -> None:
+    append(session, 1)
+    append(session, 2, sitting=2)
+    append(session, 3, sitting=2)
+    append(session, 4, sitting=2)
+    progress = progress_of(session.folder)
+    assert again(progress) == [1, 2]
+    assert positions(progress) == []
+    assert progress.sitting == 3
+
+
+def test_a_round_that_was_completed_in_a_later_sitting_stays(session: Session) -> None:
+    append(session, 1)
+    for position in (1, 2):
+        append(session, position, sitting=2)
+    assert again(progress_of(session.folder)) == [3, 4]
+
+
+def test_rows_of_older_versions_are_of_the_first_sitting(session: Session) -> None:
+    for position in range(1, 5):
+        append(session, position, sitting=1)
+    path = session.folder / "runs.csv"
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        row["sitting"] = ""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    progress = progress_of(session.folder)
+    assert (again(progress), progress.sitting) == ([], 2)
+
+
+def test_rounds_that_were_added_belong_to_the_plan(session: Session) -> None:
+    for position in range(1, 6):
+        append(session, position)
+    progress = progress_of(session.folder)
+    assert progress.plan.rounds == 3
+    assert progress.plan.runs[:4] == load_session(session.folder).plan.runs
+    assert again(progress) == [5, 6]
+
+
+def test_more_rounds_are_added_in_the_order_that_continues_the_plan(session: Session) -> None:
+    for position in range(1, 5):
+        append(session, position)
+    progress = progress_of(session.folder)
+    resume = Resume(folder=session.folder, rounds=4, timeout_s=5.0)
+    plan, runs = runs_to_make(progress, resume)
+    assert plan.rounds == 4
+    assert [run.position for run in runs] == [5, 6, 7, 8]
+    assert {(run.round, run.mode) for run in runs} == {
+        (number, mode) for number in (3, 4) for mode in ("dp", "ddp")
+    }
+    assert {run.timeout_s for run in runs} == {5.0}
+    fewer, none = runs_to_make(progress, Resume(folder=session.folder, rounds=1))
+    assert (fewer.rounds, none) == (2, [])
+
+
+def test_only_the_missing_runs_are_made_if_that_is_wanted(session: Session) -> None:
+    append(session, 1)
+    append(session, 4)
+    progress = progress_of(session.folder)
+    _, runs = runs_to_make(progress, Resume(folder=session.folder, only_missing=True))
+    assert [run.position for run in runs] == [2, 3]
+    assert list(progress.repeated(runs)) == []
 
 
 def test_a_line_that_cannot_be_used_is_named_and_its_run_repeated(session: Session) -> None:
@@ -92,9 +195,9 @@ def test_a_session_that_was_killed_at_its_start_lacks_everything(
     if leftover is not None:
         path.write_text(leftover)
     with reopen_session(session.folder, session.id) as reopened:
-        assert len(progress_of(session.folder).missing.runs) == 4
+        assert len(positions(progress_of(session.folder))) == 4
         append(reopened, 1)
-    assert len(progress_of(session.folder).finished) == 1
+    assert len(progress_of(session.folder).finished_ids) == 1
 
 
 @pytest.mark.parametrize("finished", [0, 1])
@@ -109,13 +212,13 @@ def test_half_a_line_and_steps_without_a_run_are_removed(
     whole = runs.read_bytes().splitlines(keepends=True)
     kept = b"".join(whole[: 1 + finished])
     runs.write_bytes(kept + whole[1 + finished][:30] + rest)
-    assert len(progress_of(session.folder).missing.runs) == 4 - finished
+    assert len(positions(progress_of(session.folder))) == 4 - finished
     with reopen_session(session.folder, session.id) as reopened:
         assert "runs.csv: the last line was unfinished" in reopened.repairs[0]
         assert runs.read_bytes() == kept
         progress = progress_of(session.folder)
         assert progress.warnings == ()
-        reopened.keep_steps_of({record.run_id for record in progress.finished})
+        reopened.keep_steps_of(progress.finished_ids)
     with steps.open(newline="") as file:
         assert [row["run_id"] for row in csv.DictReader(file)] == [
             run_id(session.id, 1) for _ in range(finished)
