@@ -10,20 +10,24 @@ from __future__ import annotations
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mgpubench.results.rank_record import RankRecord
 from mgpubench.training.devices import Part
-from mgpubench.training.loop import measure
 from mgpubench.training.process_group import process_group
+from mgpubench.training.technique import Record, Work, Wrapped
 from mgpubench.training.trainable import build_model
 
 
-def run(part: Part) -> RankRecord:
-    """Train in one process of several, with the model on this process's device."""
+def run(part: Part, work: Work[Record]) -> Record:
+    """Do some work in one process of several, with the model on this process's device."""
     with process_group(part) as barrier:
-        return measure(part, wrap(build_model(part), part), barrier)
+        model = build_model(part)
+        wrapped = wrap(model, part)
+        return work(
+            part,
+            Wrapped(model=wrapped, plain=model, barrier=barrier, without_sync=wrapped.no_sync),
+        )
 
 
-def wrap(model: nn.Module, part: Part) -> nn.Module:
+def wrap(model: nn.Module, part: Part) -> DistributedDataParallel:
     """DDP over the one device of this process, with the options that the user changed."""
     device_ids = None if part.device.type == "cpu" else [part.device]  # a CPU has no id
     options = part.config.ddp.changed

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 from torch import nn
 
-from mgpubench.results.rank_record import RankRecord
 from mgpubench.runners.cpu_replicas import wrap_on_cpu
 from mgpubench.training.devices import Part
-from mgpubench.training.loop import measure
-from mgpubench.training.process_group import no_barrier
+from mgpubench.training.technique import Record, Work, Wrapped
 from mgpubench.training.trainable import build_model
 
 
-def run(part: Part) -> RankRecord:
-    """Train in one process, with a replica of the model on each device."""
-    return measure(part, wrap(build_model(part), part), no_barrier)
+def run(part: Part, work: Work[Record]) -> Record:
+    """Do some work in one process, with a replica of the model on each device."""
+    model = build_model(part)
+    return work(part, Wrapped(model=wrap(model, part), plain=model))
 
 
 def wrap(model: nn.Module, part: Part) -> nn.Module:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from mgpubench.results.rank_record import RankRecord
 from mgpubench.training.devices import Part
-from mgpubench.training.loop import measure
-from mgpubench.training.process_group import no_barrier
+from mgpubench.training.technique import Record, Work, Wrapped
 from mgpubench.training.trainable import build_model
 
 
-def run(part: Part) -> RankRecord:
-    """Train in one process on one device."""
-    return measure(part, build_model(part), no_barrier)
+def run(part: Part, work: Work[Record]) -> Record:
+    """Do some work in one process on one device."""
+    model = build_model(part)
+    return work(part, Wrapped(model=model, plain=model))

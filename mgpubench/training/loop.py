@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from mgpubench.analysis.metrics import measured_steps
 from mgpubench.results.rank_record import RankRecord
@@ -24,6 +24,7 @@ from mgpubench.training.data.batch import Batch
 from mgpubench.training.data.loader import open_feed
 from mgpubench.training.devices import Part
 from mgpubench.training.step import TrainStep
+from mgpubench.training.technique import Wrapped
 
 Step = Callable[[Batch], Tensor]
 """One optimizer update. It returns the loss, which is not read inside the window."""
@@ -43,12 +44,12 @@ class Trace:
     last_loss: Tensor | None = None
 
 
-def measure(part: Part, model: nn.Module, barrier: Callable[[], None]) -> RankRecord:
-    """Train a model, wrapped or not, and report what this process measured."""
+def measure(part: Part, wrapped: Wrapped) -> RankRecord:
+    """Train a model, and report what this process measured."""
     feed = open_feed(part)
-    step = TrainStep(model, part.device)
+    step = TrainStep(wrapped.model, part.device)
     watch = compile_apart(part, step.forward_backward) if part.config.compiled else None
-    trace = train(part, step, feed.batches, barrier)
+    trace = train(part, step, feed.batches, wrapped.barrier)
     return RankRecord(
         rank=part.rank,
         samples=trace.samples,

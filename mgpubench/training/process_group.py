@@ -37,10 +37,6 @@ def process_group(part: Part) -> Iterator[Callable[[], None]]:
     dist.destroy_process_group()
 
 
-def no_barrier() -> None:
-    """The barrier of a run with one process."""
-
-
 def _host_barrier(backend: str, patience: timedelta) -> Callable[[], None]:
     """A barrier over gloo. Over NCCL it would be an all-reduce on the GPU that is measured."""
     group: Any = None

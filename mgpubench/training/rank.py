@@ -11,6 +11,7 @@ from mgpubench.config.run_config import RunConfig
 from mgpubench.launch.step_count import STEP_COUNT_FILE, StepCounter
 from mgpubench.results.rank_record import RankRecord
 from mgpubench.training.devices import Part, devices_of_rank
+from mgpubench.training.loop import measure
 from mgpubench.training.torch_settings import set_up_process
 
 STORE_FILE = "store"
@@ -23,7 +24,7 @@ def run_rank(config: RunConfig, rank: int, runner: str, folder: Path, listing: P
     """
     part = make_part(config, rank, folder, listing)
     set_up_process(part)
-    record: RankRecord = importlib.import_module(runner).run(part)
+    record: RankRecord = importlib.import_module(runner).run(part, measure)
     # The loader workers have ended by now, so their time is included.
     return replace(record, cpu_s=sum(os.times()[:4]))
 
