@@ -12,7 +12,7 @@ from typing import Any
 
 from mgpubench.analysis import stats
 from mgpubench.analysis.findings.mixed import MIXED_IN_ROW
-from mgpubench.config.types import IMAGE_FOLDER, MODES
+from mgpubench.config.types import DEFAULT_OPTIMIZER, IMAGE_FOLDER, MODES
 from mgpubench.results.schema import RunRecord, Status
 
 UNJUDGED = ("passthrough", "oversubscribed")
@@ -42,6 +42,9 @@ class Group:
     data: str
     image_size: int | None
     precision: str
+    optimizer: str
+    accumulate: int
+    """Micro-batches of a step."""
     channels_last: bool | None
     compiled: bool | None
     workers_per_device: int | None
@@ -75,7 +78,7 @@ _SOURCE = attrgetter(
     *("precision", "channels_last", "compiled", "workers_per_device", "scaling"),
     *("batch_per_device", "global_batch", "warmup_steps", "steps", "torch_version"),
     *("cuda_version", "nccl_version", "driver_version", "python_version", "environment"),
-    *("model_digest", "dataset_digest", "method_version"),
+    *("model_digest", "dataset_digest", "method_version", "optimizer", "accumulate"),
 )
 """The columns that decide the group of a run."""
 
@@ -110,6 +113,8 @@ def group_of(record: RunRecord) -> Group:
         "global_batch": None if weak else record.global_batch,
         "python": "".join(python.groups()) if python else record.python_version,
         "variants": "",
+        "optimizer": record.optimizer or DEFAULT_OPTIMIZER,
+        "accumulate": record.accumulate or 1,
     }
     plain = {name: getattr(record, name) for name in GROUP_KEY if name not in derived}
     return Group(**plain, **derived)

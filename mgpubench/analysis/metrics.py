@@ -162,6 +162,15 @@ def recompiles(ranks: Sequence[RankRecord]) -> int | None:
     return max((rank.compiling.recompiles for rank in ranks if rank.compiling), default=None)
 
 
+def skipped_steps(ranks: Sequence[RankRecord]) -> int | None:
+    """Measured steps that changed no weights; None without a GradScaler.
+
+    The ranks skip the same ones, since they have the same gradients.
+    """
+    known = [rank.skipped_steps for rank in ranks if rank.skipped_steps is not None]
+    return max(known, default=None)
+
+
 def summarize(
     config: RunConfig, ranks: Sequence[RankRecord], others: float | None = None
 ) -> Figures:
@@ -192,4 +201,5 @@ def summarize(
         recompiles=recompiles(ranks),
         others_cpu_share=others,
         step_time_change=step_time_change(times),
+        skipped_steps=skipped_steps(ranks),
     )

@@ -9,7 +9,14 @@ import click
 
 from mgpubench.cli.options import parse_counts, parse_modes
 from mgpubench.config.preset import SMOKE, STANDARD
-from mgpubench.config.types import DEVICE_CHOICES, PRECISIONS, SYNTHETIC
+from mgpubench.config.types import (
+    COMM_HOOKS,
+    DEFAULT_OPTIMIZER,
+    DEVICE_CHOICES,
+    OPTIMIZERS,
+    PRECISIONS,
+    SYNTHETIC,
+)
 
 Decorator = Callable[[Any], Any]
 
@@ -47,7 +54,7 @@ WORK: tuple[Decorator, ...] = (
         "--batch-per-gpu",
         "-b",
         type=int,
-        help=f"Samples per GPU and step: weak scaling.  [default: {STANDARD.batch_per_gpu}]",
+        help=f"Samples per GPU at once: weak scaling.  [default: {STANDARD.batch_per_gpu}]",
     ),
     click.option(
         "--global-batch",
@@ -70,8 +77,32 @@ WORK: tuple[Decorator, ...] = (
     click.option(
         "--precision",
         type=click.Choice(PRECISIONS),
-        help="Number format. fp32 is without TF32.  [default: tf32 on GPUs of compute capability "
-        "8.0 and up, else fp32]",
+        help="Number format. fp32 is without TF32, amp is autocast (amp-fp16 with a GradScaler), "
+        "and bf16 and fp16 have weights and images in that format.  [default: tf32 on GPUs of "
+        "compute capability 8.0 and up, else fp32]",
+    ),
+    click.option(
+        "--optimizer",
+        type=click.Choice(OPTIMIZERS),
+        default=DEFAULT_OPTIMIZER,
+        show_default=True,
+        help="sgd with momentum, adam or adamw.",
+    ),
+    click.option(
+        "--accumulate",
+        type=int,
+        default=1,
+        show_default=True,
+        help="Micro-batches per step, with one update of the weights. --batch-per-gpu is then the "
+        "micro-batch, and the global batch is devices x micro-batch x this number.",
+    ),
+    click.option(
+        "--log-every",
+        type=int,
+        default=0,
+        metavar="STEPS",
+        help="Show the mean loss of every so many steps beside the progress, read without waiting "
+        "for it.  [default: never]",
     ),
     click.option(
         "--workers-per-gpu",
@@ -119,6 +150,23 @@ WORK: tuple[Decorator, ...] = (
         "--find-unused-parameters",
         is_flag=True,
         help="DDP: search for unused parameters, which takes time.",
+    ),
+    click.option(
+        "--comm-hook",
+        type=click.Choice(COMM_HOOKS),
+        default=COMM_HOOKS[0],
+        show_default=True,
+        help="DDP: compress gradients before they are exchanged. powersgd begins at step 2.",
+    ),
+    click.option(
+        "--sync-batchnorm",
+        is_flag=True,
+        help="DDP on GPUs: let BatchNorm average over the samples of all GPUs.",
+    ),
+    click.option(
+        "--zero",
+        is_flag=True,
+        help="DDP: keep a part of the optimizer's state on each GPU (ZeroRedundancyOptimizer).",
     ),
 )
 """Options that change the work or its settings, which a variant may set."""

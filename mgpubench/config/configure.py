@@ -109,7 +109,7 @@ def configure(draft: Draft, mode: Mode, count: int) -> RunConfig:
 
 COPIED_FROM_REQUEST = (
     "variant", "variant_number", "env", "data", "skip_bad_images", "channels_last", "compiled",
-    "scaling", "cudnn_benchmark", "timeout_s",
+    "scaling", "cudnn_benchmark", "timeout_s", "accumulate", "optimizer", "log_every",
 )  # fmt: skip
 
 
@@ -136,7 +136,7 @@ def _processes(draft: Draft, mode: Mode, count: int) -> dict[str, Any]:
 def _batch_per_device(draft: Draft, count: int) -> int:
     if draft.request.global_batch is not None:
         return draft.request.global_batch // count
-    return draft.request.batch_per_gpu or draft.preset.batch_per_gpu
+    return (draft.request.batch_per_gpu or draft.preset.batch_per_gpu) * draft.request.accumulate
 
 
 def _workers_per_device(draft: Draft) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mgpubench.config.machine_facts import Machine
 from mgpubench.config.request import Request
+from mgpubench.config.request_checks import refuse_sync_batchnorm
 from mgpubench.config.types import DeviceType, Precision
 from mgpubench.errors import RequestRefused
 
@@ -49,6 +50,8 @@ def check_options(request: Request, machine: Machine, device_type: DeviceType) -
             "--backend nccl does not allow several ranks on one GPU, as --oversubscribe needs",
             "Use --backend gloo, or leave one of the two out.",
         )
+    if request.ddp.sync_batchnorm and device_type == "cpu":
+        raise refuse_sync_batchnorm()
     if request.precision == "tf32" and not has_tf32(machine, device_type):
         devices = ", ".join(gpu.name for gpu in machine.gpus) or "the CPU"
         raise RequestRefused(

@@ -15,9 +15,10 @@ from mgpubench.config.device_choice import (
 )
 from mgpubench.config.machine_facts import Machine
 from mgpubench.config.order import draw_order
-from mgpubench.config.request import Request, check_divisible
+from mgpubench.config.request import Request
+from mgpubench.config.request_checks import check_divisible
 from mgpubench.config.run_config import RunConfig
-from mgpubench.config.types import NUM_SYNTHETIC_CLASSES
+from mgpubench.config.types import BF16_PRECISIONS, FP16_PRECISIONS, NUM_SYNTHETIC_CLASSES
 from mgpubench.errors import RequestRefused
 from mgpubench.format import format_count
 
@@ -76,6 +77,7 @@ def make_plan(
     configurations = _lengthen_warmup(configurations, given, notices)
     notices += _mixed_gpus(configurations, machine)
     notices += _emulated(configurations, machine)
+    notices += _slow_on_cpu(configurations)
     notices += _many_workers(configurations, machine)
     rounds = request.rounds or draft.preset.rounds
     if request.until:
@@ -105,7 +107,7 @@ def _configurations(draft: Draft, notices: list[str]) -> list[RunConfig]:
             "the --smoke values for every option not given"
         )
     for count in draft.counts:
-        check_divisible(request.global_batch, count)
+        check_divisible(request.global_batch, count, request.accumulate)
     return [configure(draft, mode, count) for mode, count in combinations(draft, notices)]
 
 
@@ -163,14 +165,32 @@ def _mixed_gpus(configurations: Sequence[RunConfig], machine: Machine) -> Iterat
 
 
 def _emulated(configurations: Sequence[RunConfig], machine: Machine) -> Iterator[str]:
-    used = {
-        index
-        for config in configurations
-        if config.precision == "amp-bf16"
-        for index in config.device_indices
-    }
-    if any(machine.gpus[index].capability < TENSOR_FLOAT_CAPABILITY for index in used):
+    slow = sorted(
+        {
+            config.precision
+            for config in configurations
+            if config.precision in BF16_PRECISIONS
+            for index in config.device_indices
+            if machine.gpus[index].capability < TENSOR_FLOAT_CAPABILITY
+        }
+    )
+    if slow:
         yield (
-            "bf16 is emulated on GPUs below compute capability 8.0: amp-bf16 will be slow, "
-            "and says nothing about newer GPUs"
+            f"bf16 is emulated on GPUs below compute capability 8.0: {' and '.join(slow)} will be "
+            "slow, and says nothing about newer GPUs"
+        )
+
+
+def _slow_on_cpu(configurations: Sequence[RunConfig]) -> Iterator[str]:
+    slow = sorted(
+        {
+            config.precision
+            for config in configurations
+            if config.device_type == "cpu" and config.precision in FP16_PRECISIONS
+        }
+    )
+    if slow:
+        yield (
+            f"{' and '.join(slow)} on a CPU: fp16 is far slower there than fp32 (up to 15 times), "
+            "and says nothing about GPUs"
         )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 
 from mgpubench.config.types import (
+    DEFAULT_OPTIMIZER,
     PREFETCH_FACTOR,
+    CommHook,
     DeviceType,
     EffectiveMode,
     Mode,
+    Optimizer,
     Precision,
     Scaling,
     is_folder,
@@ -18,23 +22,38 @@ from mgpubench.config.types import (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DdpOptions:
-    """Options of DistributedDataParallel, under torch's names and with torch's defaults."""
+    """Options that only ddp has."""
 
     bucket_cap_mb: float | None = None
     """Bucket size in MiB. None and 25 differ: by default the first bucket is smaller."""
     gradient_as_bucket_view: bool = False
     static_graph: bool = False
     find_unused_parameters: bool = False
+    comm_hook: CommHook = "none"
+    """How gradients are compressed before they are exchanged."""
+    sync_batchnorm: bool = False
+    """Let BatchNorm average over the devices of all ranks."""
+    zero: bool = False
+    """Keep the optimizer's state in parts, one on each rank."""
 
     @property
-    def changed(self) -> dict[str, bool | float]:
-        """The options that differ from torch's defaults. Torch is given these and no others."""
+    def changed(self) -> dict[str, bool | float | str]:
+        """The options that are not at their defaults."""
         values = {option.name: getattr(self, option.name) for option in fields(self)}
         return {
             option.name: values[option.name]
             for option in fields(self)
             if values[option.name] != option.default
         }
+
+    @property
+    def arguments(self) -> dict[str, bool | float | str]:
+        """What torch's DistributedDataParallel is given: nothing that is at torch's default."""
+        return {name: value for name, value in self.changed.items() if name not in _NOT_ARGUMENTS}
+
+
+_NOT_ARGUMENTS = ("comm_hook", "sync_batchnorm", "zero")
+"""Options of ddp that torch does not take as arguments of DistributedDataParallel."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +89,12 @@ class RunConfig:
     compiled: bool
     scaling: Scaling
     batch_per_device: int
+    """Samples that one device takes in a step, in all micro-batches together."""
+    accumulate: int = 1
+    """Micro-batches of a step: one after the other, before one optimizer update."""
+    optimizer: Optimizer = DEFAULT_OPTIMIZER
+    log_every: int = 0
+    """Steps between two lines of loss; 0: none."""
     workers_per_device: int
     """The same for the whole plan."""
     workers_per_rank: int
@@ -88,14 +113,20 @@ class RunConfig:
         return self.num_devices * self.batch_per_device
 
     @property
+    def micro_batch_per_device(self) -> int:
+        """Samples that one device takes at once."""
+        return self.batch_per_device // self.accumulate
+
+    @property
     def total_workers(self) -> int:
         """Loader workers of all processes of the run."""
         return self.workers_per_rank * self.world_size
 
     @property
     def queue_length(self) -> int:
-        """Batches that a process's loader can hold ready; 0 for synthetic data."""
-        return self.workers_per_rank * PREFETCH_FACTOR if self.uses_folder else 0
+        """Steps whose batches a process's loader can hold ready; 0 for synthetic data."""
+        micro_batches = self.workers_per_rank * PREFETCH_FACTOR if self.uses_folder else 0
+        return math.ceil(micro_batches / self.accumulate)
 
     @property
     def uses_folder(self) -> bool:
@@ -129,6 +160,8 @@ class RunConfig:
             changed["cudnn_benchmark"] = True
         if self.backend not in ("", default_backend(self.effective_mode, self.device_type)):
             changed["backend"] = self.backend
+        if self.log_every:
+            changed["log_every"] = self.log_every
         changed |= {f"env:{name}": value for name, value in self.env}
         return ";".join(f"{name}={_option_text(value)}" for name, value in sorted(changed.items()))
 

@@ -8,7 +8,9 @@ Mode = Literal["single", "dp", "ddp"]
 EffectiveMode = Literal["single", "dp", "ddp", "passthrough", "cpu-replicas", "oversubscribed"]
 DeviceType = Literal["cuda", "cpu"]
 DeviceChoice = Literal["auto", "cuda", "cpu"]
-Precision = Literal["fp32", "tf32", "amp-bf16"]
+Precision = Literal["fp32", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16"]
+Optimizer = Literal["sgd", "adam", "adamw"]
+CommHook = Literal["none", "fp16", "bf16", "powersgd"]
 Scaling = Literal["weak", "strong"]
 
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -19,6 +21,12 @@ EFFECTIVE_MODES: dict[Mode, tuple[EffectiveMode, ...]] = {
 }
 """What can really run when a mode is requested."""
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+BF16_PRECISIONS: tuple[Precision, ...] = ("amp-bf16", "bf16")
+FP16_PRECISIONS: tuple[Precision, ...] = ("amp-fp16", "fp16")
+HALF_PRECISIONS: tuple[Precision, ...] = ("bf16", "fp16")
+"""With weights and inputs of two bytes a number."""
+OPTIMIZERS: tuple[Optimizer, ...] = get_args(Optimizer)
+COMM_HOOKS: tuple[CommHook, ...] = get_args(CommHook)
 DEVICE_CHOICES: tuple[DeviceChoice, ...] = get_args(DeviceChoice)
 
 SYNTHETIC = "synthetic"
@@ -42,6 +50,8 @@ MAX_NUMBER = 2**31 - 1
 DECIDED = "decided"
 DEFAULT_MAX_ROUNDS = 50
 """Of `--until`."""
+
+DEFAULT_OPTIMIZER: Optimizer = "sgd"
 
 DEFAULT_MARGIN = 0.02
 """Relative difference that counts: within it two modes are equivalent."""

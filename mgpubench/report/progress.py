@@ -50,6 +50,8 @@ class SessionDisplay:
         self._number = 0
         """Number of the run in this call, which may make only a part of the plan."""
         self._steps_before = 0
+        self._loss = ""
+        """The last loss of the run, with a comma before it."""
         self._session_began_s = self._run_began_s = self._printed_at_s = 0.0
         self._printed_findings: set[str] = set()
 
@@ -71,12 +73,13 @@ class SessionDisplay:
         self._number += 1
         self._config = config
         self._run_began_s = time.monotonic()
+        self._loss = ""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, description=self._name(config), rate="starting")
 
     def on_steps(self, steps: int) -> None:
         """Show the steps done, their rate and the time left."""
-        rate = f"{format_rate(steps / (time.monotonic() - self._run_began_s))} steps/s"
+        rate = f"{format_rate(steps / (time.monotonic() - self._run_began_s))} steps/s{self._loss}"
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._steps_before + steps, rate=rate)
         elif self._config and self._is_silent_for_long():
@@ -84,6 +87,10 @@ class SessionDisplay:
             self._line(
                 f"{self._name(self._config)}: step {steps} of {total}, {rate} {self._left(steps)}"
             )
+
+    def on_loss(self, loss: float) -> None:
+        """Show the loss from the next step count on."""
+        self._loss = f", loss {loss:.4g}"
 
     def end_run(self, record: RunRecord, error: BenchError | None) -> None:
         """Print the run's throughput, or its error, in one line."""

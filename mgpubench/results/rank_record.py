@@ -54,3 +54,5 @@ class RankRecord:
     """Each remark once."""
     compiling: Compiling | None = None
     """What torch.compile did; None without --compile."""
+    skipped_steps: int | None = None
+    """Measured steps in which the GradScaler left the weights as they were; None without one."""

@@ -52,6 +52,8 @@ class Figures:
     """Share of the usable cores' time, 0 to 1, from the start of the run to its end."""
     step_time_change: float | None = None
     """Relative change of the step time over the window; None for a short window."""
+    skipped_steps: int | None = None
+    """Measured steps in which the GradScaler left the weights as they were; None without one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,6 +155,11 @@ class RunRecord:
     """None if the number of rounds was fixed. Otherwise the session is judged by a confidence
     sequence, and this is how many rounds had been added to those that were planned."""
     step_time_change: float | None = None
+    optimizer: str = ""
+    """Empty in rows that are older than this column: sgd."""
+    accumulate: int | None = None
+    """Micro-batches of a step; None in rows that are older than this column: 1."""
+    skipped_steps: int | None = None
 
     @property
     def is_ok(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from mgpubench.runners.comm_hooks import register_hook
 from mgpubench.training.devices import Part
 from mgpubench.training.process_group import process_group
 from mgpubench.training.technique import Record, Work, Wrapped
@@ -30,5 +31,9 @@ def run(part: Part, work: Work[Record]) -> Record:
 def wrap(model: nn.Module, part: Part) -> DistributedDataParallel:
     """DDP over the one device of this process, with the options that the user changed."""
     device_ids = None if part.device.type == "cpu" else [part.device]  # a CPU has no id
-    options = part.config.ddp.changed
-    return DistributedDataParallel(model, device_ids=device_ids, **options)  # type: ignore[arg-type]
+    options = part.config.ddp
+    if options.sync_batchnorm:
+        nn.SyncBatchNorm.convert_sync_batchnorm(model)  # in place: a TrainableModel is no BatchNorm
+    wrapped = DistributedDataParallel(model, device_ids=device_ids, **options.arguments)  # type: ignore[arg-type]
+    register_hook(wrapped, options.comm_hook)
+    return wrapped

@@ -20,6 +20,7 @@ from mgpubench.machine.environment import recorded_environment
 from mgpubench.machine.system import Survey, TorchBuild, describe_system
 from mgpubench.results.schema import ModelFacts
 from mgpubench.session.workers import (
+    CHECK_COMM_HOOK,
     CHECK_COMPILER,
     CHECK_DECODER,
     DESCRIBE_TORCH,
@@ -114,13 +115,17 @@ def preflight(
     }
     if compiled := [config for config in plan.runs if config.compiled]:
         supervisor.call(CHECK_COMPILER, compiled[0].device_type)
+    hooks = {config.ddp.comm_hook: config for config in plan.runs if config.ddp.comm_hook != "none"}
+    for config in hooks.values():
+        supervisor.call(CHECK_COMM_HOOK, config, hide_gpus=config.device_type == "cpu")
     return facts
 
 
 def _inspect(supervisor: Supervisor, configs: Sequence[RunConfig]) -> ModelFacts:
     first = configs[0]
     inputs = {
-        (config.batch_per_device, config.image_size, config.precision): config for config in configs
+        (config.micro_batch_per_device, config.image_size, config.precision): config
+        for config in configs
     }
     facts: ModelFacts = supervisor.call(
         INSPECT_MODEL,

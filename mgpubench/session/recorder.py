@@ -15,7 +15,7 @@ from mgpubench.analysis.findings.kind import Finding, MeasuredRun
 from mgpubench.analysis.metrics import others_cpu_share, summarize, was_compiled
 from mgpubench.config.machine_facts import Machine
 from mgpubench.config.run_config import RunConfig
-from mgpubench.config.types import IMAGE_FOLDER
+from mgpubench.config.types import HALF_PRECISIONS, IMAGE_FOLDER
 from mgpubench.errors import BenchError, Interrupted
 from mgpubench.launch.supervisor import Supervisor
 from mgpubench.machine.cpu_usage import cpu_time
@@ -24,6 +24,7 @@ from mgpubench.results.schema import (
     METHOD_VERSION,
     SCHEMA_VERSION,
     Figures,
+    ModelFacts,
     RunRecord,
     Status,
     StepRecord,
@@ -48,6 +49,9 @@ class Display(Protocol):
 
     def on_steps(self, steps: int) -> None:
         """The present run has done so many steps."""
+
+    def on_loss(self, loss: float) -> None:
+        """The mean loss of the last steps, over all ranks."""
 
     def end_run(self, record: RunRecord, error: BenchError | None) -> None:
         """A run has ended, with or without figures."""
@@ -100,7 +104,9 @@ class Recorder:
         self._display.begin_run(config)
         before = cpu_time()
         try:
-            ranks = launch_run(supervisor, config, self._display.on_steps)
+            ranks = launch_run(
+                supervisor, config, self._display.on_steps, on_loss=self._display.on_loss
+            )
         except Interrupted as error:
             try:
                 self._write_failure(identity, "interrupted", error)
@@ -147,7 +153,7 @@ class Recorder:
             "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "num_nodes": 1,
             "num_parameters": model.num_parameters,
-            "parameter_bytes": model.parameter_bytes,
+            "parameter_bytes": _parameter_bytes(config, model),
             "model_digest": model.digest,
             "data": f"{IMAGE_FOLDER}{listing.name}" if listing else config.data,
             "dataset_samples": len(listing.samples) if listing else None,
@@ -174,7 +180,7 @@ class Recorder:
 _COPIED_FROM_CONFIG = (
     "round", "position", "variant", "variant_number", "mode", "effective_mode", "device_type",
     "num_devices", "world_size", "backend", "model", "image_size", "precision", "channels_last",
-    "compiled", "scaling",
+    "compiled", "scaling", "optimizer", "accumulate",
     "batch_per_device", "workers_per_device", "threads_per_rank", "warmup_steps", "steps", "seed",
 )  # fmt: skip
 
@@ -194,6 +200,13 @@ def _step_records(
                 data_wait_s=data_wait_s,
                 samples=samples,
             )
+
+
+def _parameter_bytes(config: RunConfig, model: ModelFacts) -> int:
+    """The size of the weights, which the preflight knows in their own format."""
+    return (
+        2 * model.num_parameters if config.precision in HALF_PRECISIONS else model.parameter_bytes
+    )
 
 
 def _device_names(config: RunConfig, machine: Machine) -> str:

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mgpubench.config.plan import Plan, make_plan
-from mgpubench.config.request import Request, width_of
+from mgpubench.config.request import Request
+from mgpubench.config.request_checks import width_of
 from mgpubench.config.run_config import RunConfig
 from mgpubench.config.types import DEFAULT_MAX_ROUNDS
 from mgpubench.launch.signals import StopSignal

@@ -12,6 +12,7 @@ from pathlib import Path
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import RunConfig
 from mgpubench.config.types import BUILTIN_MODELS
+from mgpubench.launch.loss_lines import LossReader
 from mgpubench.launch.pace import Pace
 from mgpubench.launch.step_count import STEP_COUNT_FILE, read_step_count
 from mgpubench.launch.supervisor import Job, Supervisor
@@ -21,6 +22,7 @@ COUNT_GPUS = "mgpubench.machine.cuda:count_gpus"
 DESCRIBE_TORCH = "mgpubench.machine.cuda:describe_torch"
 CHECK_DECODER = "mgpubench.training.data.folder:check_decoder"
 INSPECT_MODEL = "mgpubench.training.preflight:inspect_model"
+CHECK_COMM_HOOK = "mgpubench.runners.comm_hooks:check_hook"
 CHECK_COMPILER = "mgpubench.training.compilation:check_compiler"
 RUN_RANK = "mgpubench.training.rank:run_rank"
 RUNNERS = "mgpubench.runners"
@@ -57,8 +59,9 @@ def launch_run(
     config: RunConfig,
     on_steps: Callable[[int], None],
     target: str = RUN_RANK,
+    on_loss: Callable[[float], None] | None = None,
 ) -> list[RankRecord]:
-    """Run all ranks of one run to the end, and report its steps meanwhile.
+    """Run all ranks of one run to the end, and report its steps and its loss meanwhile.
 
     Raises:
         BenchError: the cause, if a rank failed or the run took too long.
@@ -66,10 +69,14 @@ def launch_run(
     folder = supervisor.make_folder()
     pace = _pace(config)
     runner, listing = f"{RUNNERS}.{config.mode}", listing_file(supervisor, config.data)
+    losses = LossReader(folder, config.world_size)
 
     def watch(elapsed_s: float) -> None:
         count = read_step_count(folder / STEP_COUNT_FILE)
         on_steps(count.steps)
+        lines = losses.new_lines() if config.log_every else ()
+        if lines and on_loss is not None:
+            on_loss(lines[-1].loss)
         pace.check(count, elapsed_s)
 
     job = Job(

@@ -82,7 +82,7 @@ def _add_twice(numbers: torch.Tensor) -> torch.Tensor:
 def _blank_batch(part: Part) -> Batch:
     """A batch of the run's shape. The loader and its queue are not touched."""
     size = part.config.image_size
-    shape = (part.batch, 3, size, size)
+    shape = (part.micro_batch, 3, size, size)
     images = torch.zeros(shape, dtype=torch.uint8, device=part.device)
     return images, torch.zeros(shape[:1], dtype=torch.int64, device=part.device)
 

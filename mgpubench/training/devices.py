@@ -24,6 +24,8 @@ class Part:
     """The file through which the ranks of a run find each other."""
     listing: Path
     """The file with the samples of the image folder; read only if the run uses one."""
+    losses: Path
+    """The file in which this rank leaves its lines of loss."""
     on_step: Callable[[], None]
     """Called after every step."""
 
@@ -31,6 +33,11 @@ class Part:
     def batch(self) -> int:
         """Samples that this process takes in a step, on all its devices together."""
         return self.config.batch_per_device * len(self.devices)
+
+    @property
+    def micro_batch(self) -> int:
+        """Samples that this process takes at once, on all its devices together."""
+        return self.config.micro_batch_per_device * len(self.devices)
 
     @property
     def device(self) -> torch.device:

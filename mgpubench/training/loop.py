@@ -23,11 +23,13 @@ from mgpubench.training.compilation import compile_apart
 from mgpubench.training.data.batch import Batch
 from mgpubench.training.data.loader import open_feed
 from mgpubench.training.devices import Part
+from mgpubench.training.loss_log import LossLog
 from mgpubench.training.step import TrainStep
 from mgpubench.training.technique import Wrapped
 
-Step = Callable[[Batch], Tensor]
-"""One optimizer update. It returns the loss, which is not read inside the window."""
+Step = Callable[[Iterator[Batch]], Tensor]
+"""One optimizer update. It takes micro-batches, and returns the mean loss, which is not read inside
+the window."""
 
 
 @dataclass(slots=True)
@@ -41,27 +43,28 @@ class Trace:
     """From the pause to the end, by the step clock."""
     host_span_s: float = 0.0
     """The same by the host's clock, with which both ends are synchronised."""
-    last_loss: Tensor | None = None
 
 
 def measure(part: Part, wrapped: Wrapped) -> RankRecord:
     """Train a model, and report what this process measured."""
-    feed = open_feed(part)
-    step = TrainStep(wrapped.model, part.device)
-    watch = compile_apart(part, step.forward_backward) if part.config.compiled else None
+    config, feed, step = part.config, open_feed(part), TrainStep(wrapped, part)
+    watch = compile_apart(part, step.forward_backward) if config.compiled else None
     trace = train(part, step, feed.batches, wrapped.barrier)
     return RankRecord(
         rank=part.rank,
         samples=trace.samples,
         step_times_s=trace.step_times_s,
         data_waits_s=[wait / 1e9 for wait in trace.data_waits_ns],
-        window_s=math.fsum(measured_steps(trace.step_times_s, part.config.steps)),
+        window_s=math.fsum(measured_steps(trace.step_times_s, config.steps)),
         clock_span_s=trace.clock_span_s,
         host_span_s=trace.host_span_s,
         peak_memory_bytes=part.peak_memory_bytes(),
-        final_loss=float("nan") if trace.last_loss is None else float(trace.last_loss),
+        final_loss=float("nan") if step.last_loss is None else float(step.last_loss),
         remarks=tuple(sorted(feed.remarks)),
         compiling=watch.finish() if watch else None,
+        skipped_steps=sum(number > config.warmup_steps for number in step.skipped)
+        if step.scaler.is_enabled()
+        else None,
     )
 
 
@@ -70,7 +73,8 @@ def train(part: Part, step: Step, batches: Iterator[Batch], barrier: Callable[[]
     config, trace = part.config, Trace()
     num_early = config.warmup_steps - config.lead_in_steps
     num_timed = config.lead_in_steps + config.steps
-    run = _Steps(step, batches, part.on_step, trace)
+    loss_log = LossLog(part) if config.log_every else None
+    run = Steps(step, batches, part.on_step, trace, loss_log)
     early = make_clock(part.device, num_early)
     run.repeat(num_early, early)
     part.synchronize()
@@ -84,27 +88,50 @@ def train(part: Part, step: Step, batches: Iterator[Batch], barrier: Callable[[]
     timed_s = clock.intervals_s()
     trace.step_times_s = early.intervals_s() + timed_s
     trace.clock_span_s = math.fsum(timed_s)
+    if loss_log is not None:
+        loss_log.finish()
     return trace
 
 
+class _Watched:
+    """Micro-batches, with the time that a step waited for them, and the samples in them."""
+
+    def __init__(self, batches: Iterator[Batch]) -> None:
+        self._batches = batches
+        self.waited_ns = self.samples = 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        asked_ns = time.perf_counter_ns()
+        batch = next(self._batches)
+        self.waited_ns += time.perf_counter_ns() - asked_ns
+        self.samples += len(batch[1])
+        return batch
+
+
 @dataclass(frozen=True, slots=True)
-class _Steps:
+class Steps:
     """The steps of one process, and where they are recorded."""
 
     step: Step
     batches: Iterator[Batch]
     on_step: Callable[[], None]
     trace: Trace
+    loss_log: LossLog | None = None
 
     def repeat(self, num_steps: int, clock: StepClock) -> None:
-        step, batches, on_step, trace = self.step, self.batches, self.on_step, self.trace
-        waits_ns, samples, now_ns = trace.data_waits_ns, trace.samples, time.perf_counter_ns
+        """Make some steps, with a mark of the clock before the first and after each."""
+        step, on_step, trace, loss_log = self.step, self.on_step, self.trace, self.loss_log
+        batches = _Watched(self.batches)
         clock.mark()
         for _ in range(num_steps):
-            asked_ns = now_ns()
-            batch = next(batches)
-            waits_ns.append(now_ns() - asked_ns)
-            trace.last_loss = step(batch)
-            samples.append(len(batch[1]))
+            batches.waited_ns = batches.samples = 0
+            loss = step(batches)
+            trace.data_waits_ns.append(batches.waited_ns)
+            trace.samples.append(batches.samples)
+            if loss_log is not None:
+                loss_log.after_step(loss * batches.samples, batches.samples)
             clock.mark()
             on_step()

@@ -101,18 +101,19 @@ def _make_for_real(config: RunConfig) -> nn.Module:
 
 def _try_input(model: nn.Module, config: RunConfig) -> int:
     """The number of classes of a model, from a forward pass with a run's batch in training mode."""
+    batch = config.micro_batch_per_device
     try:
-        return _forward(model, config, "fp32", config.batch_per_device, torch.device("meta"))
+        return _forward(model, config, "fp32", batch, torch.device("meta"))
     # Models refuse a size in many ways: with an AssertionError, ValueError or RuntimeError.
     except BaseException as error:
         if not config.uses_own_model:
-            raise _refusal(config, config.batch_per_device, error) from error
+            raise _refusal(config, batch, error) from error
     return _try_for_real(config)
 
 
 def _try_for_real(config: RunConfig) -> int:
     """The same with real numbers and few samples, for models that the meta device cannot run."""
-    batch = min(config.batch_per_device, REAL_BATCH)
+    batch = min(config.micro_batch_per_device, REAL_BATCH)
     device = torch.device("cpu")
     if config.device_indices:
         device = torch.device("cuda", config.device_indices[0])

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mgpubench.config.run_config import RunConfig
+from mgpubench.launch.loss_lines import loss_file
 from mgpubench.launch.step_count import STEP_COUNT_FILE, StepCounter
 from mgpubench.results.rank_record import RankRecord
 from mgpubench.training.devices import Part, devices_of_rank
@@ -39,6 +40,7 @@ def make_part(config: RunConfig, rank: int, folder: Path, listing: Path) -> Part
         devices=devices,
         store=folder / STORE_FILE,
         listing=listing,
+        losses=loss_file(folder, rank),
         # All ranks advance together, so one of them counts for all.
         on_step=StepCounter(folder / STEP_COUNT_FILE).advance if rank == 0 else _no_count,
     )

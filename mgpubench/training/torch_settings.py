@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import torch
@@ -20,6 +21,11 @@ def set_up_process(part: Part) -> None:
         torch.set_flush_denormal(True)
     torch.manual_seed(part.config.seed)
     apply_settings(part.config)
+
+
+def seed_rank(seed: int, rank: int) -> None:
+    """Seed what a model draws while it trains, so that no two ranks draw the same (dropout)."""
+    torch.manual_seed(random.Random(f"{seed}/{rank}").getrandbits(63))
 
 
 def apply_settings(config: RunConfig) -> None:

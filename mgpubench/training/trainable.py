@@ -10,11 +10,18 @@ from torch import Tensor, nn
 from mgpubench.config.types import Precision
 from mgpubench.training.devices import Part
 from mgpubench.training.models.by_name import make_module
-from mgpubench.training.torch_settings import apply_settings
+from mgpubench.training.torch_settings import apply_settings, seed_rank
 
 # ImageNet's statistics, as the tutorial's Normalize has them, on the 0..255 scale of uint8 images.
 IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
 IMAGENET_STD = (0.229 * 255, 0.224 * 255, 0.225 * 255)
+
+AUTOCAST_TYPES: dict[Precision, torch.dtype] = {
+    "amp-bf16": torch.bfloat16,
+    "amp-fp16": torch.float16,
+}
+WEIGHT_TYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""The precisions in which not all is fp32."""
 
 
 class TrainableModel(nn.Module):
@@ -30,7 +37,10 @@ class TrainableModel(nn.Module):
         super().__init__()
         self._memory_format = torch.channels_last if channels_last else torch.contiguous_format
         self.model = model.to(memory_format=self._memory_format) if channels_last else model
-        self.autocast_dtype = torch.bfloat16 if precision == "amp-bf16" else None
+        self.autocast_dtype = AUTOCAST_TYPES.get(precision)
+        self._weight_dtype = WEIGHT_TYPES.get(precision, torch.float32)
+        if precision in WEIGHT_TYPES:
+            self.model = self.model.to(self._weight_dtype)
         # Not as buffers: DDP and DataParallel would broadcast them in every step, which training
         # the model alone would not do.
         self._statistics: dict[torch.device, tuple[Tensor, Tensor]] = {}
@@ -44,9 +54,9 @@ class TrainableModel(nn.Module):
         mean, std = self._statistics_on(images.device)
         # Type and memory format in one pass, without temporaries, which would add to peak memory.
         floats = images.to(torch.float32, memory_format=self._memory_format)
-        normalized = floats.sub_(mean).div_(std)
+        normalized = floats.sub_(mean).div_(std).to(self._weight_dtype)
         with self._autocast(images.device.type):
-            self._check_dtype(images.device)
+            self._check_dtype(normalized)
             output = self.model(normalized)
         return tuple(logits.float() for logits in all_logits(output))
 
@@ -65,17 +75,17 @@ class TrainableModel(nn.Module):
             return contextlib.nullcontext()
         return torch.autocast(device_type, dtype=self.autocast_dtype)
 
-    def _check_dtype(self, device: torch.device) -> None:
-        """Multiply two numbers as the model would, once on each device.
+    def _check_dtype(self, images: Tensor) -> None:
+        """Multiply two numbers as the model does with its input, once on each device.
 
         Raises:
             RuntimeError: if the product does not have the type that the precision asks for.
         """
-        if device in self._checked:
+        if images.device in self._checked:
             return
-        self._checked.add(device)
-        number = torch.ones(1, 1, device=device)
-        expected = self.autocast_dtype or torch.float32
+        self._checked.add(images.device)
+        number = images.new_ones(1, 1)
+        expected = self.autocast_dtype or self._weight_dtype
         if (found := (number @ number).dtype) != expected:
             raise RuntimeError(f"matrix products run in {found} instead of {expected}")
 
@@ -98,6 +108,7 @@ def all_logits(output: object) -> tuple[Tensor, ...]:
 def build_model(part: Part) -> TrainableModel:
     """The model of a run with random weights, on its device, in training mode.
 
+    The weights are the same on all ranks. What the model draws from now on (dropout) is not.
     With `compiled`, the model inside is given to torch.compile, which compiles at the first call.
     Torch's settings are applied again, since a user's own module may have changed them.
 
@@ -107,6 +118,7 @@ def build_model(part: Part) -> TrainableModel:
     config = part.config
     model = make_module(config.model, config.num_classes)
     apply_settings(config)
+    seed_rank(config.seed, part.rank)
     trainable = TrainableModel(model, config.precision, channels_last=config.channels_last)
     if config.compiled:
         # Only the model: everything around it must stay as it is in runs that are not compiled.

@@ -15,7 +15,7 @@ Batch = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """An endless supply of batches."""
+    """A supply of micro-batches: `accumulate` of them make a step."""
 
     batches: Iterator[Batch]
     remarks: set[Remark]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -12,18 +12,29 @@ from torch.utils.data import Dataset, default_collate
 
 from mgpubench.errors import TorchUnavailable
 from mgpubench.results.rank_record import Remark
+from mgpubench.training.data.order import Place
 
 Sample = tuple[Tensor, int, tuple[Remark, ...]]
+
+Augment = Callable[[Tensor, int, int], Tensor]
+"""From a decoded uint8 image, its epoch and its number to an image of shape (3, size, size)."""
 
 
 class FolderDataset(Dataset[Sample]):
     """Images of a folder: shorter side to size x 256 / 224, then a centre crop of size x size.
 
-    With `skip_bad`, an image that cannot be read is replaced by the next one that can.
+    An image is asked for by its epoch and its number: `dataset[epoch, number]`. `augment` replaces
+    resizing and cropping. With `skip_bad`, an image that cannot be read is replaced by the next one
+    that can.
     """
 
     def __init__(
-        self, samples: Sequence[tuple[str, int]], image_size: int, *, skip_bad: bool = False
+        self,
+        samples: Sequence[tuple[str, int]],
+        image_size: int,
+        *,
+        skip_bad: bool = False,
+        augment: Augment | None = None,
     ) -> None:
         # Three objects and not a list of tuples: reading a list changes reference counts, so that
         # each forked loader worker would copy all of it (150 MB for ImageNet) during the window.
@@ -33,11 +44,12 @@ class FolderDataset(Dataset[Sample]):
         self._labels = torch.tensor([label for _, label in samples])
         self._image_size = image_size
         self._skip_bad = skip_bad
+        self._augment = augment
 
     def __len__(self) -> int:
         return len(self._labels)
 
-    def __getitem__(self, index: int) -> Sample:
+    def __getitem__(self, place: Place) -> Sample:
         """A uint8 image of shape (3, size, size), its class number, and remarks about images.
 
         Raises:
@@ -47,10 +59,11 @@ class FolderDataset(Dataset[Sample]):
         from mgpubench.training.data.decode import UnreadableImage
 
         bad: list[Remark] = []
-        for place in range(index, index + len(self)):
-            number = place % len(self)
+        epoch, wanted = place
+        for offset in range(len(self)):
+            number = (wanted + offset) % len(self)
             try:
-                image, remarks = self._read(number)
+                image, remarks = self._read(epoch, number)
             except UnreadableImage:
                 if not self._skip_bad:
                     raise
@@ -62,7 +75,7 @@ class FolderDataset(Dataset[Sample]):
     def _path(self, index: int) -> str:
         return os.fsdecode(self._paths[int(self._ends[index]) : int(self._ends[index + 1])])
 
-    def _read(self, index: int) -> tuple[Tensor, tuple[Remark, ...]]:
+    def _read(self, epoch: int, index: int) -> tuple[Tensor, tuple[Remark, ...]]:
         from mgpubench.training.data.decode import (
             check_shape,
             decode_rgb,
@@ -74,6 +87,8 @@ class FolderDataset(Dataset[Sample]):
         image = decode_rgb(path)
         check_shape(path, image, self._image_size)
         remarks = (Remark("huge", path),) if is_huge(image) else ()
+        if self._augment is not None:
+            return self._augment(image, epoch, index), remarks
         return resize_and_crop(image, self._image_size), remarks
 
 
