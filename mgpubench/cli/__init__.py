@@ -14,6 +14,7 @@ from mgpubench.cli.info import info
 from mgpubench.cli.options import is_verbose
 from mgpubench.cli.run import run
 from mgpubench.cli.streams import prepare_streams
+from mgpubench.cli.train import train
 from mgpubench.errors import BenchError
 from mgpubench.format import plain
 
@@ -46,6 +47,7 @@ def cli() -> None:
 
 
 cli.add_command(run)
+cli.add_command(train)
 cli.add_command(compare)
 cli.add_command(info)
 

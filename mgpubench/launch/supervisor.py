@@ -37,6 +37,10 @@ SHORT_JOB_TIMEOUT_S = 300.0
 """For loading torch from a cold disk, and for jobs without a watch of their own."""
 
 
+def _nothing() -> None:
+    """What most jobs have to do at their end."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
     """A function, called in one fresh process or in several at the same time."""
@@ -52,6 +56,8 @@ class Job:
     watch: Callable[[float], None]
     """Called with the elapsed seconds while the job runs. If it raises, the job is ended."""
     hide_gpus: bool = False
+    finish: Callable[[], None] = _nothing
+    """Called when all processes have ended, before the folder is removed."""
 
 
 @contextlib.contextmanager
@@ -141,6 +147,7 @@ class Supervisor:
                 return [worker.result() for worker in workers]
         finally:
             end_groups([worker.process for worker in workers])
+            job.finish()
             shutil.rmtree(job.folder, ignore_errors=True)
 
     def _start(self, task: Task) -> ForkServerProcess:

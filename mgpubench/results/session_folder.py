@@ -65,6 +65,17 @@ class Session:
         append_records(self.folder / STEPS_CSV, STEP_COLUMNS, steps)
         append_records(self.folder / RUNS_CSV, RUN_COLUMNS, [record])
 
+    def append_to(self, name: str, records: Iterable[object]) -> None:
+        """Write rows to one of the session's files.
+
+        Raises:
+            BenchError: if the disk refuses.
+        """
+        records = list(records)
+        if records:
+            columns = [column.name for column in fields(records[0])]  # type: ignore[arg-type]
+            append_records(self.folder / name, columns, records)
+
     def keep_steps_of(self, run_ids: Collection[str]) -> None:
         """Leave the steps of all other runs out of steps.csv, in one stroke.
 
@@ -116,7 +127,12 @@ def _to_json(document: Mapping[str, object]) -> bytes:
     return f"{text}\n".encode(errors="backslashreplace")
 
 
-def open_session(out: Path, document: dict[str, object], now: datetime) -> Session:
+def open_session(
+    out: Path,
+    document: dict[str, object],
+    now: datetime,
+    files: Mapping[str, Sequence[str]] = COLUMNS,
+) -> Session:
     """Make a new session folder under `out`, with session.json and two CSV files with a header.
 
     Raises:
@@ -128,7 +144,7 @@ def open_session(out: Path, document: dict[str, object], now: datetime) -> Sessi
         about = {"schema_version": SCHEMA_VERSION, "session_id": folder.name, **document}
         with write_whole(folder / SESSION_JSON) as file:
             file.write(_to_json({**about, DIGEST: digest_of(about)}))
-        for name, columns in COLUMNS.items():
+        for name, columns in files.items():
             with open_text(folder / name, "x") as file:
                 write_rows(file, [columns])
         return Session(folder.name, folder, _lock(folder))
@@ -141,7 +157,9 @@ def open_session(out: Path, document: dict[str, object], now: datetime) -> Sessi
         ) from error
 
 
-def reopen_session(folder: Path, session_id: str) -> Session:
+def reopen_session(
+    folder: Path, session_id: str, files: Mapping[str, Sequence[str]] = COLUMNS
+) -> Session:
     """Reopen a session, so that rows can be added to it.
 
     An unfinished last line of its files is removed first.
@@ -156,7 +174,7 @@ def reopen_session(folder: Path, session_id: str) -> Session:
         with _refusing(folder):
             repairs = [
                 repair
-                for name, columns in COLUMNS.items()
+                for name, columns in files.items()
                 for repair in _repair(folder / name, columns)
             ]
     except BaseException:

@@ -7,12 +7,14 @@ over that batch. During backward the gradients are averaged over the ranks, buck
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mgpubench.runners.comm_hooks import register_hook
 from mgpubench.training.devices import Part
-from mgpubench.training.process_group import process_group
+from mgpubench.training.process_group import broadcast_buffers, process_group, sum_over_ranks
 from mgpubench.training.technique import Record, Work, Wrapped
 from mgpubench.training.trainable import build_model
 
@@ -24,7 +26,14 @@ def run(part: Part, work: Work[Record]) -> Record:
         wrapped = wrap(model, part)
         return work(
             part,
-            Wrapped(model=wrapped, plain=model, barrier=barrier, without_sync=wrapped.no_sync),
+            Wrapped(
+                model=wrapped,
+                plain=model,
+                barrier=barrier,
+                without_sync=wrapped.no_sync,
+                share_buffers=partial(broadcast_buffers, model),
+                sum_over_ranks=sum_over_ranks,
+            ),
         )
 
 

@@ -25,6 +25,7 @@ INSPECT_MODEL = "mgpubench.training.preflight:inspect_model"
 CHECK_COMM_HOOK = "mgpubench.runners.comm_hooks:check_hook"
 CHECK_COMPILER = "mgpubench.training.compilation:check_compiler"
 RUN_RANK = "mgpubench.training.rank:run_rank"
+TRAIN_RANK = "mgpubench.training.rank:train_rank"
 RUNNERS = "mgpubench.runners"
 
 TORCH = ("mgpubench.machine.cuda",)
@@ -36,6 +37,7 @@ TRAINING = (
     "torch._dynamo",  # torch's optimizers import it at their first use, which takes a second
 )
 IMAGES = (*TRAINING, "mgpubench.training.data.decode")
+TRAINING_OF_IMAGES = (*IMAGES, "mgpubench.training.data.augment")
 
 
 def preload_for(request: Request) -> tuple[str, ...]:

@@ -25,6 +25,17 @@ class StepClock(Protocol):
         """Seconds between consecutive marks. Call this after the device has finished."""
 
 
+class NoClock:
+    """Marks nothing, for steps whose times are not wanted one by one."""
+
+    def mark(self) -> None:
+        """Mark nothing."""
+
+    def intervals_s(self) -> list[float]:
+        """No times."""
+        return []
+
+
 class HostClock:
     """Marks by the host's monotonic clock."""
 

@@ -28,6 +28,8 @@ class Part:
     """The file in which this rank leaves its lines of loss."""
     on_step: Callable[[], None]
     """Called after every step."""
+    on_progress: Callable[[], None]
+    """Called after other work that takes time: an evaluation batch, a checkpoint."""
 
     @property
     def batch(self) -> int:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
+from torch import Tensor, nn
 
 from mgpubench.training.devices import Part
 
@@ -47,3 +48,16 @@ def _host_barrier(backend: str, patience: timedelta) -> Callable[[], None]:
         dist.barrier(group=group)
 
     return barrier
+
+
+def broadcast_buffers(module: nn.Module) -> None:
+    """Give all ranks the buffers of rank 0, such as the running statistics of BatchNorm."""
+    for buffer in module.buffers():
+        dist.broadcast(buffer, src=0)
+
+
+def sum_over_ranks(tensor: Tensor) -> Tensor:
+    """The sum of a tensor over all ranks."""
+    total = tensor.clone()
+    dist.all_reduce(total)
+    return total

@@ -5,21 +5,26 @@ from __future__ import annotations
 import importlib
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from mgpubench.config.run_config import RunConfig
+from mgpubench.config.train_config import TrainConfig
+from mgpubench.launch.events import EVENTS_FILE, EventWriter
 from mgpubench.launch.loss_lines import loss_file
 from mgpubench.launch.step_count import STEP_COUNT_FILE, StepCounter
 from mgpubench.results.rank_record import RankRecord
 from mgpubench.training.devices import Part, devices_of_rank
+from mgpubench.training.epochs import train_epochs
 from mgpubench.training.loop import measure
+from mgpubench.training.technique import nothing
 from mgpubench.training.torch_settings import set_up_process
 
 STORE_FILE = "store"
 
 
 def run_rank(config: RunConfig, rank: int, runner: str, folder: Path, listing: Path) -> RankRecord:
-    """Set this process up for its part of a run, and hand the part to a runner.
+    """Set this process up for its part of a run, and let a runner measure it.
 
     `runner` names the module of the run's mode, and `folder` is that of the job.
     """
@@ -30,9 +35,24 @@ def run_rank(config: RunConfig, rank: int, runner: str, folder: Path, listing: P
     return replace(record, cpu_s=sum(os.times()[:4]))
 
 
+def train_rank(config: TrainConfig, rank: int, runner: str, folder: Path, listing: Path) -> int:
+    """Set this process up for its part of a training, and let a runner do it.
+
+    Returns the epochs that were trained.
+    """
+    part = make_part(config.run, rank, folder, listing)
+    set_up_process(part)
+    events = EventWriter(folder / EVENTS_FILE)
+    work = partial(train_epochs, config=config, events=events)
+    done: int = importlib.import_module(runner).run(part, work)
+    return done
+
+
 def make_part(config: RunConfig, rank: int, folder: Path, listing: Path) -> Part:
     """The part of one rank."""
     numbers, devices = devices_of_rank(config, rank)
+    # All ranks advance together, so one of them counts for all.
+    counter = StepCounter(folder / STEP_COUNT_FILE) if rank == 0 else None
     return Part(
         config=config,
         rank=rank,
@@ -41,10 +61,6 @@ def make_part(config: RunConfig, rank: int, folder: Path, listing: Path) -> Part
         store=folder / STORE_FILE,
         listing=listing,
         losses=loss_file(folder, rank),
-        # All ranks advance together, so one of them counts for all.
-        on_step=StepCounter(folder / STEP_COUNT_FILE).advance if rank == 0 else _no_count,
+        on_step=counter.advance if counter else nothing,
+        on_progress=counter.touch if counter else nothing,
     )
-
-
-def _no_count() -> None:
-    """Called after the steps of the other ranks."""

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from mgpubench.training.devices import Part
 from mgpubench.training.trainable import TrainableModel
@@ -15,8 +15,13 @@ from mgpubench.training.trainable import TrainableModel
 Record = TypeVar("Record")
 
 
-def no_barrier() -> None:
-    """The barrier of a run with one process."""
+def nothing() -> None:
+    """What one process has to do to agree with others."""
+
+
+def itself(tensor: Tensor) -> Tensor:
+    """The sum over one process."""
+    return tensor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,11 +32,15 @@ class Wrapped:
     """What is called in a step."""
     plain: TrainableModel
     """The model without its wrapper, whose parameters are trained."""
-    barrier: Callable[[], None] = no_barrier
+    barrier: Callable[[], None] = nothing
     """Waits for the hosts of all ranks, and not for their devices."""
     without_sync: Callable[[], AbstractContextManager[object]] = nullcontext
     """A context in which gradients stay in this process, for all but the last of several backward
     passes of a step."""
+    share_buffers: Callable[[], None] = nothing
+    """Gives all ranks the buffers of rank 0."""
+    sum_over_ranks: Callable[[Tensor], Tensor] = itself
+    """Adds a tensor of each rank up, on all ranks."""
 
 
 Work = Callable[[Part, Wrapped], Record]

@@ -92,6 +92,27 @@ class FolderDataset(Dataset[Sample]):
         return resize_and_crop(image, self._image_size), remarks
 
 
+class EvaluationDataset(Dataset[tuple[Tensor, int]]):
+    """Images of a folder for evaluation. An image that cannot be read has the label -1."""
+
+    def __init__(self, samples: Sequence[tuple[str, int]], image_size: int) -> None:
+        self._images = FolderDataset(samples, image_size)
+        self._image_size = image_size
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, number: int) -> tuple[Tensor, int]:
+        """A uint8 image of shape (3, size, size), and its class number."""
+        from mgpubench.training.data.decode import UnreadableImage
+
+        try:
+            image, label, _ = self._images[0, number]
+        except UnreadableImage:
+            return torch.zeros(3, self._image_size, self._image_size, dtype=torch.uint8), -1
+        return image.contiguous(), label
+
+
 def collate(samples: Sequence[Sample]) -> tuple[Tensor, Tensor, tuple[Remark, ...]]:
     """Join samples to a batch, with all their remarks."""
     # In memory as height, width, channel, as decoders leave images. Putting the channels first

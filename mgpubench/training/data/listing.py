@@ -46,7 +46,12 @@ class ImageListing:
 
     def save_samples(self, path: Path) -> None:
         """Write the samples for the workers to read."""
-        path.write_text(json.dumps(self.samples))
+        save_samples(self.samples, path)
+
+
+def save_samples(samples: Sequence[tuple[str, int]], path: Path) -> None:
+    """Write samples for the workers to read."""
+    path.write_text(json.dumps(list(samples)))
 
 
 def load_samples(path: Path) -> list[tuple[str, int]]:

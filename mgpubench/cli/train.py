@@ -1,0 +1,190 @@
+"""`mgpubench train`: train a model on a folder of images, with checkpoints and evaluation."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from mgpubench.cli.options import verbose_option
+from mgpubench.cli.run import is_given, request_of
+from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options
+from mgpubench.config.train_request import SCHEDULES, TrainOptions, TrainRequest
+from mgpubench.config.types import DEFAULT_OUT, DEFAULT_TIMEOUT_S
+from mgpubench.errors import RequestRefused
+from mgpubench.launch.environment import refuse_foreign_launcher
+from mgpubench.machine.host import check_current_folder
+
+DEFAULTS = TrainOptions()
+TRAIN_OPTIONS = tuple(option.name for option in fields(TrainOptions))
+
+LOG_EVERY = 10
+"""Steps between two lines of loss, if --log-every is not given."""
+
+NOT_IN_TRAINING = {"warmup_steps", "steps", "oversubscribe"}
+"""Options of `run` that have no meaning here."""
+
+TRAINING: tuple[Decorator, ...] = (
+    click.option("--epochs", type=int, default=DEFAULTS.epochs, show_default=True, help="Epochs."),
+    click.option("--lr", type=float, default=DEFAULTS.lr, show_default=True, help="Learning rate."),
+    click.option(
+        "--momentum", type=float, default=DEFAULTS.momentum, show_default=True, help="Of SGD."
+    ),
+    click.option(
+        "--weight-decay",
+        type=float,
+        default=DEFAULTS.weight_decay,
+        show_default=True,
+        help="Of all parameters.",
+    ),
+    click.option("--nesterov", is_flag=True, help="SGD with Nesterov's momentum."),
+    click.option(
+        "--lr-schedule",
+        type=click.Choice(SCHEDULES),
+        default=DEFAULTS.lr_schedule,
+        show_default=True,
+        help="step divides the learning rate by 10 after every 30 epochs; cosine lets it fall to "
+        "0 at the end.",
+    ),
+    click.option(
+        "--warmup-epochs",
+        type=float,
+        default=DEFAULTS.warmup_epochs,
+        show_default=True,
+        help="Epochs in which the learning rate rises from 0.",
+    ),
+    click.option(
+        "--label-smoothing",
+        type=float,
+        default=DEFAULTS.label_smoothing,
+        show_default=True,
+        help="Share of the target that all classes get.",
+    ),
+    click.option("--clip-grad-norm", type=float, help="Largest norm of the gradients."),
+    click.option(
+        "--augment/--no-augment",
+        default=DEFAULTS.augment,
+        show_default=True,
+        help="Random resized crop and horizontal flip.",
+    ),
+    click.option(
+        "--deterministic", is_flag=True, help="Use only deterministic algorithms (slower)."
+    ),
+    click.option("--eval-data", default="", metavar="PATH", help="ImageFolder to evaluate on."),
+    click.option(
+        "--split",
+        type=float,
+        help="Share of the images of each class to train on. The others are for evaluation.",
+    ),
+    click.option(
+        "--eval-every",
+        type=int,
+        default=DEFAULTS.eval_every,
+        show_default=True,
+        help="Epochs between two evaluations.",
+    ),
+    click.option(
+        "--checkpoint-every",
+        type=int,
+        default=DEFAULTS.checkpoint_every,
+        show_default=True,
+        help="Epochs between two checkpoints.",
+    ),
+    click.option(
+        "--keep",
+        type=int,
+        default=DEFAULTS.keep,
+        show_default=True,
+        help="Newest checkpoints to keep, besides the best one.",
+    ),
+    click.option(
+        "--pretrained",
+        is_flag=False,
+        flag_value="",
+        metavar="[FILE]",
+        help="Begin with these weights, or with torchvision's own if they are in its cache.",
+    ),
+)
+
+SESSION: tuple[Decorator, ...] = (
+    click.option(
+        "--seed",
+        type=int,
+        help="Seed of weights, order of the images, and augmentation.  [default: 0]",
+    ),
+    click.option(
+        "--timeout",
+        "timeout_s",
+        type=float,
+        default=DEFAULT_TIMEOUT_S,
+        show_default=True,
+        help="Seconds without a step, an evaluation batch or a checkpoint after which it is ended.",
+    ),
+    click.option(
+        "--out", default=DEFAULT_OUT, show_default=True, help="Folder for the training's folder."
+    ),
+    click.option(
+        "--resume",
+        metavar="FOLDER|FILE|last",
+        help="Go on with a training, or begin a new one with a checkpoint. --mode, --gpus, "
+        "--workers-per-gpu and --epochs may be different.",
+    ),
+)
+
+
+@click.command(short_help="Train a model on a folder of images.")
+@options(DEVICES, WORK, TRAINING, PRESETS, SESSION)
+@verbose_option
+@click.pass_context
+def train(ctx: click.Context, /, resume: str | None, **given: Any) -> None:
+    """Train a model on a folder of images, with checkpoints and evaluation.
+
+    \b
+    mgpubench train --data photos --split 0.9             all GPUs, ResNet-50
+    mgpubench train --data photos --mode dp --gpus 2      DataParallel on two GPUs
+    mgpubench train --resume last                         go on after Ctrl-C
+    """
+    refuse_measuring_options(ctx)
+    refuse_foreign_launcher(os.environ)
+    check_current_folder()
+    perform(make_train_request(ctx, given), resume)
+
+
+def refuse_measuring_options(ctx: click.Context) -> None:
+    """Refuse options of a measurement, which a training has no use for."""
+    for parameter in ctx.command.params:
+        if parameter.name in NOT_IN_TRAINING and is_given(ctx, parameter.name):
+            raise RequestRefused(
+                f"{parameter.opts[0]} is for mgpubench run; a training has --epochs"
+            )
+
+
+def make_train_request(ctx: click.Context, given: Mapping[str, Any]) -> TrainRequest:
+    """The request for the values of all options."""
+    work = {name: value for name, value in given.items() if name not in TRAIN_OPTIONS}
+    if not is_given(ctx, "log_every"):
+        work["log_every"] = LOG_EVERY
+    own = {name: given[name] for name in TRAIN_OPTIONS}
+    return TrainRequest(work=request_of(work), options=TrainOptions(**own))
+
+
+def perform(request: TrainRequest, resume: str | None) -> None:
+    """Train, and print the epochs."""
+    from mgpubench.launch.signals import StopSignal
+    from mgpubench.report.training import TrainingProgress, print_epochs
+    from mgpubench.session.train import TrainCall, train_session
+
+    display = TrainingProgress()
+    with StopSignal().installed() as stop:
+        try:
+            trained = train_session(request, TrainCall(sys.argv[1:], display, stop))
+        finally:
+            display.close()
+        print_epochs(trained.epochs)
+        sys.stdout.flush()
+        click.echo(f"results: {trained.folder}", err=True)
+        stop.check()

@@ -1,0 +1,121 @@
+"""What a person asks of `mgpubench train`, checked without torch and without the machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from mgpubench.config.recipe import Recipe
+from mgpubench.config.request import Request
+from mgpubench.config.types import MAX_NUMBER, Optimizer
+from mgpubench.errors import RequestRefused
+
+Schedule = Literal["constant", "step", "cosine"]
+SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainOptions:
+    """The options of training that a measurement does not have."""
+
+    epochs: int = 30
+    lr: float = 0.01
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    nesterov: bool = False
+    lr_schedule: Schedule = "constant"
+    warmup_epochs: float = 0.0
+    """Epochs in which the learning rate rises from 0."""
+    label_smoothing: float = 0.0
+    clip_grad_norm: float | None = None
+    """Largest norm of all gradients together; None: no limit."""
+    augment: bool = True
+    """Random resized crop and horizontal flip."""
+    deterministic: bool = False
+    eval_data: str = ""
+    """ImageFolder to evaluate on."""
+    split: float | None = None
+    """Share of the images of each class to train on; the others are for evaluation."""
+    eval_every: int = 1
+    checkpoint_every: int = 1
+    keep: int = 2
+    """Newest checkpoints that are kept, besides the best one."""
+    pretrained: str | None = None
+    """Weights to begin with: a file, or empty for torchvision's own; None: random ones."""
+
+    def recipe(self, optimizer: Optimizer) -> Recipe:
+        """How weights are updated, at the base learning rate."""
+        return Recipe(
+            optimizer=optimizer,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            momentum=self.momentum,
+            nesterov=self.nesterov,
+            label_smoothing=self.label_smoothing,
+            clip_grad_norm=self.clip_grad_norm,
+        )
+
+    def __post_init__(self) -> None:
+        """Refuse values that are impossible."""
+        for option, value, least in (
+            ("--epochs", self.epochs, 1),
+            ("--eval-every", self.eval_every, 1),
+            ("--checkpoint-every", self.checkpoint_every, 1),
+            ("--keep", self.keep, 1),
+        ):
+            if not least <= value <= MAX_NUMBER:
+                raise RequestRefused(f"{option} is {value}, and must be at least {least}")
+        self._check_rates()
+        if self.eval_data and self.split is not None:
+            raise RequestRefused(
+                "--eval-data and --split exclude each other",
+                "Evaluate on a folder of its own, or on a share of the training images.",
+            )
+
+    def _check_rates(self) -> None:
+        for option, rate, most in (
+            ("--lr", self.lr, float("inf")),
+            ("--momentum", self.momentum, 1.0),
+            ("--weight-decay", self.weight_decay, float("inf")),
+            ("--warmup-epochs", self.warmup_epochs, float("inf")),
+            ("--label-smoothing", self.label_smoothing, 1.0),
+        ):
+            if not 0 <= rate < most:
+                limit = "" if most == float("inf") else f" and below {most:g}"
+                raise RequestRefused(f"{option} is {rate:g}, and must be at least 0{limit}")
+        if self.clip_grad_norm is not None and not 0 < self.clip_grad_norm < float("inf"):
+            raise RequestRefused(
+                f"--clip-grad-norm is {self.clip_grad_norm:g}, and must be above 0"
+            )
+        if self.split is not None and not 0 < self.split < 1:
+            raise RequestRefused(f"--split is {self.split:g}, and must be above 0 and below 1")
+        if self.nesterov and not self.momentum:
+            raise RequestRefused("--nesterov needs a --momentum above 0")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainRequest:
+    """What a person asked for: the work, as `run` has it, and how to train."""
+
+    work: Request
+    options: TrainOptions
+
+    def __post_init__(self) -> None:
+        """Refuse what training cannot do."""
+        work, options = self.work, self.options
+        if not work.uses_folder:
+            raise RequestRefused(
+                f"--data is {work.data}, and training needs a folder of images",
+                "To measure the speed on synthetic data: mgpubench run.",
+            )
+        if work.modes is not None and len(work.modes) != 1:
+            raise RequestRefused(
+                f"--mode is {','.join(work.modes)}, and a training has one mode",
+                "To compare modes: mgpubench run.",
+            )
+        if work.gpus is not None and len(work.gpus) != 1:
+            raise RequestRefused("--gpus takes one number in a training")
+        if options.deterministic and work.cudnn_benchmark:
+            raise RequestRefused("--deterministic and --cudnn-benchmark exclude each other")
+        if options.nesterov and work.optimizer != "sgd":
+            raise RequestRefused(f"--nesterov is for sgd, and --optimizer is {work.optimizer}")

@@ -1,0 +1,143 @@
+"""What a person sees of a training: progress while it runs, and a table of its epochs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from mgpubench.config.train_config import TrainConfig
+from mgpubench.format import (
+    UNKNOWN,
+    format_count,
+    format_duration,
+    format_percent,
+    format_rate,
+    plain,
+)
+from mgpubench.launch.step_count import StepCount
+from mgpubench.report.columns import Column
+from mgpubench.report.tables import print_table
+from mgpubench.results.training import EpochRecord, LossRecord
+
+MIN_BAR_WIDTH = 80
+
+
+class TrainingProgress:
+    """A `session.train.TrainDisplay` on stderr: a bar on a terminal, plain lines in a pipe."""
+
+    def __init__(self) -> None:
+        self._console = Console(
+            stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False
+        )
+        # The file itself is asked, since FORCE_COLOR makes rich treat a pipe as a terminal.
+        live = (
+            sys.stderr.isatty()
+            and os.environ.get("TERM") != "dumb"
+            and self._console.width >= MIN_BAR_WIDTH
+        )
+        self._bar = _make_bar(self._console) if live else None
+        self._task = self._bar.add_task("loading torch", total=None, rate="") if self._bar else None
+        if self._bar is not None:
+            self._bar.start()
+        self._config: TrainConfig | None = None
+        self._began_s = time.monotonic()
+        self._first_epoch = 0
+
+    def notice(self, text: str) -> None:
+        """Print a line that begins with `note:`."""
+        self._line(f"note: {text}")
+
+    def begin(self, config: TrainConfig, first_epoch: int) -> None:
+        """Start the bar over all epochs that are to come."""
+        self._config = config
+        self._began_s = time.monotonic()
+        self._first_epoch = first_epoch
+        epochs = config.options.epochs - first_epoch
+        self._line(
+            f"{config.run.label}: {format_count(epochs, 'epoch')} of "
+            f"{format_count(config.steps_per_epoch, 'step')}, batch {config.run.global_batch}"
+        )
+        if self._bar is not None and self._task is not None:
+            total = epochs * config.steps_per_epoch
+            self._bar.update(self._task, total=total, description=config.run.label)
+
+    def on_steps(self, count: StepCount) -> None:
+        """Show the steps done, and the images per second."""
+        if self._bar is None or self._task is None or self._config is None:
+            return
+        pace_s = count.seconds_per_step
+        rate = format_rate(self._config.run.global_batch / pace_s if pace_s else None)
+        self._bar.update(self._task, completed=count.steps, rate=f"{rate} images/s")
+
+    def on_loss(self, record: LossRecord) -> None:
+        """Print a line of loss."""
+        steps = self._config.steps_per_epoch if self._config else 0
+        self._line(
+            f"epoch {record.epoch}, step {record.step} of {steps}: loss {record.loss:.4f}, "
+            f"lr {record.lr:.3g}"
+        )
+
+    def on_epoch(self, record: EpochRecord) -> None:
+        """Print a line about a finished epoch."""
+        parts = [
+            f"loss {record.train_loss:.4f}" if record.train_loss is not None else "",
+            f"{format_rate(record.throughput_samples_per_s)} images/s",
+            f"top-1 {format_percent(record.top1)}" if record.top1 is not None else "",
+            f"top-5 {format_percent(record.top5)}" if record.top5 is not None else "",
+            self._left(record.epoch),
+        ]
+        self._line(f"epoch {record.epoch}: {', '.join(part for part in parts if part)}")
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _left(self, epoch: int) -> str:
+        if self._config is None:
+            return ""
+        left = self._config.options.epochs - epoch
+        done = epoch - self._first_epoch
+        elapsed_s = time.monotonic() - self._began_s
+        return f"{format_duration(elapsed_s / done * left)} left" if left and done > 0 else ""
+
+    def _line(self, text: str) -> None:
+        self._console.print(plain(text.rstrip()))
+
+
+def print_epochs(records: Sequence[EpochRecord]) -> None:
+    """Print the epochs of a training."""
+    columns = [
+        Column("epoch", [str(record.epoch) for record in records]),
+        Column("mode", [record.mode for record in records], is_number=False),
+        Column("devices", [str(record.num_devices) for record in records]),
+        Column("images/s", [format_rate(record.throughput_samples_per_s) for record in records]),
+        Column("loss", [_loss(record.train_loss) for record in records]),
+        Column("lr", [f"{record.lr:.3g}" for record in records]),
+        Column("top-1", [format_percent(record.top1) for record in records]),
+        Column("top-5", [format_percent(record.top5) for record in records]),
+        Column("seconds", [format_duration(record.train_s) for record in records]),
+    ]
+    print_table(columns, Console(highlight=False))
+
+
+def _loss(loss: float | None) -> str:
+    return UNKNOWN if loss is None else f"{loss:.4f}"
+
+
+def _make_bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=16),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}", markup=False),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        refresh_per_second=2,  # more would take time from the training
+    )

@@ -1,0 +1,310 @@
+"""One call of `mgpubench train`: from a request to epochs on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from mgpubench.config.configure import Draft
+from mgpubench.config.device_choice import choose_device
+from mgpubench.config.machine_facts import Machine
+from mgpubench.config.plan import Plan, make_plan
+from mgpubench.config.run_config import RunConfig
+from mgpubench.config.train_config import TrainConfig
+from mgpubench.config.train_request import TrainRequest
+from mgpubench.config.types import Mode
+from mgpubench.errors import BenchError, RequestRefused, RunFailed
+from mgpubench.format import shell_path
+from mgpubench.launch.events import EVENTS_FILE, EventReader
+from mgpubench.launch.loss_lines import LossLine, LossReader
+from mgpubench.launch.signals import StopSignal
+from mgpubench.launch.step_count import STEP_COUNT_FILE, StepCount, read_step_count
+from mgpubench.launch.supervisor import Job, Supervisor, open_supervisor
+from mgpubench.results.checkpoint_files import CHECKPOINTS, check_room, expected_bytes
+from mgpubench.results.schema import SCHEMA_VERSION
+from mgpubench.results.session_folder import Session, check_writable, open_session
+from mgpubench.results.training import (
+    EPOCHS_CSV,
+    LOSSES_CSV,
+    TRAINING_FILES,
+    EpochRecord,
+    LossRecord,
+)
+from mgpubench.session.document import called_part, installed_part
+from mgpubench.session.prepare import ask_torch, preflight, take_survey
+from mgpubench.session.workers import RUNNERS, TRAIN_RANK, TRAINING_OF_IMAGES, listing_file
+from mgpubench.training.data.listing import ImageListing, list_images, save_samples
+from mgpubench.training.data.split import split_samples
+from mgpubench.training.schedule import learning_rate
+
+
+class TrainDisplay(Protocol):
+    """What a person sees while a training runs."""
+
+    def notice(self, text: str) -> None:
+        """Show something that matters."""
+
+    def begin(self, config: TrainConfig, first_epoch: int) -> None:
+        """The training starts, with this epoch."""
+
+    def on_steps(self, count: StepCount) -> None:
+        """So many steps are done in this call."""
+
+    def on_loss(self, record: LossRecord) -> None:
+        """There is a line of loss."""
+
+    def on_epoch(self, record: EpochRecord) -> None:
+        """An epoch is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainCall:
+    """What a training gets from the command line besides the request."""
+
+    argv: Sequence[str]
+    display: TrainDisplay
+    stop: StopSignal
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A finished training."""
+
+    folder: Path
+    epochs: list[EpochRecord]
+
+
+def train_session(request: TrainRequest, call: TrainCall) -> Trained:
+    """Train all epochs, and record each one at once.
+
+    Raises:
+        BenchError: if it could not be started, or a rank failed; Interrupted after a signal.
+    """
+    check_writable(Path(request.work.out))
+    with call.stop.raising():
+        listing = list_images(Path(request.work.data))
+    with open_supervisor(call.stop, TRAINING_OF_IMAGES) as supervisor:
+        machine, build = ask_torch(supervisor)
+        survey = take_survey(machine, build)
+        plan = plan_training(request, machine, listing)
+        _notify(call.display, (*plan.notices, *listing.warnings))
+        facts = preflight(supervisor, plan, {request.work.data: listing})[plan.runs[0].model]
+        document = {
+            **called_part(request.work, plan, call.argv),
+            "options": asdict(request.options),
+            "classes": list(listing.classes),
+            "system": asdict(survey.system),
+            **installed_part(survey),
+        }
+        now = datetime.now(UTC)
+        with open_session(Path(request.work.out), document, now, TRAINING_FILES) as session:
+            config = make_config(request, plan.runs[0], listing, session.folder)
+            check_room(config.checkpoints, expected_bytes(facts.parameter_bytes, "adam"))
+            config = save_training_listings(supervisor, config, listing)
+            return Trainer(supervisor, session, call).train(config)
+
+
+def plan_training(request: TrainRequest, machine: Machine, listing: ImageListing) -> Plan:
+    """The one run of a training, with the mode that was asked for or the default one."""
+    work = replace(request.work, modes=(choose_mode(request, machine),), rounds=1)
+    return make_plan(work, machine, {work.data: len(listing.classes)})
+
+
+def choose_mode(request: TrainRequest, machine: Machine) -> Mode:
+    """The mode that was asked for; else ddp on two or more devices, and single on one."""
+    if request.work.modes is not None:
+        return request.work.modes[0]
+    device_type = choose_device(request.work, machine)
+    count = Draft(request.work, machine, device_type, 0).counts[0]
+    return "ddp" if count > 1 else "single"
+
+
+def make_config(
+    request: TrainRequest, run: RunConfig, listing: ImageListing, folder: Path
+) -> TrainConfig:
+    """The configuration of a training, without the file to evaluate on."""
+    return TrainConfig(
+        run=run,
+        options=request.options,
+        classes=listing.classes,
+        num_samples=len(listing.samples),
+        checkpoints=folder / CHECKPOINTS,
+    )
+
+
+def save_training_listings(
+    supervisor: Supervisor, config: TrainConfig, listing: ImageListing
+) -> TrainConfig:
+    """Write the samples to train on, and those to evaluate on; the configuration that names them.
+
+    Raises:
+        RequestRefused: if the folder to evaluate on has other classes, or the split leaves a class
+            without images.
+    """
+    options = config.options
+    training: Sequence[tuple[str, int]] = listing.samples
+    evaluation: Sequence[tuple[str, int]] = ()
+    if options.split is not None:
+        training, evaluation = split_samples(
+            listing.samples, listing.classes, options.split, config.run.seed
+        )
+    elif options.eval_data:
+        evaluation = samples_to_evaluate(Path(options.eval_data), config.classes)
+    save_samples(training, listing_file(supervisor, config.run.data))
+    eval_listing = None
+    if evaluation:
+        eval_listing = listing_file(supervisor, f"evaluation of {config.run.data}")
+        save_samples(evaluation, eval_listing)
+    return replace(config, num_samples=len(training), eval_listing=eval_listing)
+
+
+@dataclass(frozen=True, slots=True)
+class Trainer:
+    """Launches the ranks of a training, and records what they report."""
+
+    supervisor: Supervisor
+    session: Session
+    call: TrainCall
+    sitting: int = 1
+    first_epoch: int = 0
+    """Epochs that are behind the training already."""
+
+    def train(self, config: TrainConfig) -> Trained:
+        """Train to the last epoch.
+
+        Raises:
+            BenchError: if a rank failed, or nothing happened for too long; Interrupted after a
+                signal.
+        """
+        self.call.display.begin(config, self.first_epoch)
+        folder = self.supervisor.make_folder()
+        watch = _Watch(self, config, folder)
+        job = Job(
+            target=TRAIN_RANK,
+            calls=[
+                (config, rank, f"{RUNNERS}.{config.run.mode}", folder, self._listing(config))
+                for rank in range(config.run.world_size)
+            ],
+            folder=folder,
+            label=config.run.label,
+            watch=watch,
+            finish=watch.record_events,
+            hide_gpus=config.run.device_type == "cpu",
+        )
+        try:
+            self.supervisor.run(job)
+        except BenchError:
+            again = f"mgpubench train --resume {shell_path(self.session.folder)}"
+            self.call.display.notice(f"go on from the last checkpoint with: {again}")
+            raise
+        return Trained(self.session.folder, watch.epochs)
+
+    def _listing(self, config: TrainConfig) -> Path:
+        return listing_file(self.supervisor, config.run.data)
+
+    def record_of(self, config: TrainConfig, event: dict[str, Any]) -> EpochRecord:
+        """The row of an epoch that rank 0 has reported."""
+        return EpochRecord(
+            schema_version=SCHEMA_VERSION,
+            session_id=self.session.id,
+            mode=config.run.mode,
+            effective_mode=config.run.effective_mode,
+            num_devices=config.run.num_devices,
+            global_batch=config.run.global_batch,
+            sitting=self.sitting,
+            **event,
+        )
+
+
+class _Watch:
+    """What the parent does while the ranks train: records, shows, and ends what hangs."""
+
+    def __init__(self, trainer: Trainer, config: TrainConfig, folder: Path) -> None:
+        self.epochs: list[EpochRecord] = []
+        self._trainer = trainer
+        self._config = config
+        self._folder = folder
+        self._events = EventReader(folder / EVENTS_FILE)
+        self._losses = LossReader(folder, config.run.world_size)
+        self._last = (0, 0.0)
+        """The progress that was seen last, and when it began."""
+
+    def __call__(self, elapsed_s: float) -> None:
+        count = read_step_count(self._folder / STEP_COUNT_FILE)
+        self._trainer.call.display.on_steps(count)
+        self.record_events()
+        self._check_progress(count, elapsed_s)
+
+    def record_events(self) -> None:
+        """Write a row for each line of loss, and for each epoch that has been reported."""
+        losses = [self._loss_record(line) for line in self._losses.new_lines()]
+        self._trainer.session.append_to(LOSSES_CSV, losses)
+        for event in self._events.new_events():
+            record = self._trainer.record_of(self._config, event)
+            self._trainer.session.append_to(EPOCHS_CSV, [record])
+            self.epochs.append(record)
+            losses = self._show(losses, record.epoch)
+            self._trainer.call.display.on_epoch(record)
+        self._show(losses, self._config.options.epochs)
+
+    def _show(self, losses: list[LossRecord], epoch: int) -> list[LossRecord]:
+        """Show the lines of loss up to an epoch. Returns the others."""
+        for loss in losses:
+            if loss.epoch <= epoch:
+                self._trainer.call.display.on_loss(loss)
+        return [loss for loss in losses if loss.epoch > epoch]
+
+    def _loss_record(self, line: LossLine) -> LossRecord:
+        config = self._config
+        epoch, step = divmod(line.step - 1, config.steps_per_epoch)
+        epoch += self._trainer.first_epoch
+        return LossRecord(
+            schema_version=SCHEMA_VERSION,
+            epoch=epoch + 1,
+            step=step + 1,
+            samples=line.samples,
+            loss=line.loss,
+            lr=learning_rate(config.options, epoch, step, config.steps_per_epoch),
+            sitting=self._trainer.sitting,
+        )
+
+    def _check_progress(self, count: StepCount, elapsed_s: float) -> None:
+        if count.last_step_ns != self._last[0]:
+            self._last = (count.last_step_ns, elapsed_s)
+        timeout_s = self._config.run.timeout_s
+        if elapsed_s - self._last[1] > timeout_s:
+            raise RunFailed(
+                f"{self._config.run.label}: no step, evaluation batch or checkpoint within "
+                f"--timeout {timeout_s:g} s, after {count.steps} steps",
+                "Raise --timeout, or look for a rank that hangs.",
+            )
+
+
+def samples_to_evaluate(folder: Path, classes: Sequence[str]) -> list[tuple[str, int]]:
+    """The images of a folder, numbered by the classes of the training.
+
+    Raises:
+        RequestRefused: if the folder has a class that the training does not know.
+    """
+    listing = list_images(folder)
+    unknown = [name for name in listing.classes if name not in classes]
+    if unknown:
+        raise RequestRefused(
+            f"--eval-data {folder} has classes that the training does not have: "
+            f"{', '.join(unknown[:MAX_NAMES])}",
+            f"The training has {', '.join(classes[:MAX_NAMES])}.",
+        )
+    numbers = [classes.index(name) for name in listing.classes]
+    return [(path, numbers[label]) for path, label in listing.samples]
+
+
+MAX_NAMES = 5
+"""So many class names are shown in an error."""
+
+
+def _notify(display: TrainDisplay, notices: Iterable[str]) -> None:
+    for notice in notices:
+        display.notice(notice)

@@ -1,0 +1,211 @@
+"""Training epoch after epoch: the steps, evaluation and checkpoints of one rank."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mgpubench.config.train_config import TrainConfig
+from mgpubench.errors import RunFailed
+from mgpubench.launch.events import EventWriter
+from mgpubench.training.checkpoint import About, Best, Content, load
+from mgpubench.training.checkpoint_folder import Checkpoints
+from mgpubench.training.clock import NoClock
+from mgpubench.training.data.batch import Batch, Feed
+from mgpubench.training.data.loader import folder_feed
+from mgpubench.training.devices import Part
+from mgpubench.training.evaluation import evaluate, evaluation_batches
+from mgpubench.training.loop import Steps, Trace
+from mgpubench.training.loss_log import LossLog
+from mgpubench.training.optimizer_state import load_optimizer_by_name, optimizer_by_name
+from mgpubench.training.pretrained import load_pretrained
+from mgpubench.training.schedule import learning_rate
+from mgpubench.training.step import TrainStep
+from mgpubench.training.technique import Wrapped
+from mgpubench.training.weights import load_into
+
+Event = dict[str, Any]
+
+
+def train_epochs(part: Part, wrapped: Wrapped, config: TrainConfig, events: EventWriter) -> int:
+    """Train from the checkpoint, or from the beginning, to the last epoch.
+
+    Returns the epochs that were trained.
+    """
+    step = TrainStep(wrapped, part, config.options.recipe(config.run.optimizer))
+    first, best, load_s = _begin(config, wrapped, step)
+    epochs = range(first, config.options.epochs)
+    feed = folder_feed(part, epochs=epochs, augment=_augmentation(config))
+    training = _Training(part, wrapped, config, step, feed, LossLog(part))
+    for epoch in epochs:
+        event: Event = {"checkpoint_load_s": load_s, **training.train_epoch(epoch)}
+        if config.evaluates(epoch + 1):
+            event |= training.evaluate()
+            if best is None or event["top1"] > best.top1:
+                best = Best(top1=event["top1"], epoch=epoch + 1)
+        if config.saves(epoch + 1):
+            event["checkpoint_save_s"] = training.save(epoch + 1, best)
+        load_s = None
+        if part.rank == 0:
+            events.write(event)
+    return len(epochs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Training:
+    """One rank's part of a training."""
+
+    part: Part
+    wrapped: Wrapped
+    config: TrainConfig
+    step: TrainStep
+    feed: Feed
+    log: LossLog
+
+    def train_epoch(self, epoch: int) -> Event:
+        """Make the steps of an epoch, counted from 0. Returns what rank 0 reports about them.
+
+        Raises:
+            RunFailed: if the loss is not finite.
+        """
+        part, steps = self.part, self.config.steps_per_epoch
+        _seed(self.config.run.seed, epoch, part.rank)
+        total = _Total(part.device)
+        skipped_before = len(self.step.skipped)
+        run = Steps(
+            self._scheduled(epoch, total), self.feed.batches, part.on_step, Trace(), self.log
+        )
+        part.synchronize()
+        self.wrapped.barrier()
+        began_s = time.perf_counter()
+        run.repeat(steps, NoClock())
+        part.synchronize()
+        train_s = time.perf_counter() - began_s
+        self.log.end_line()
+        self.log.finish()
+        ranks = self.config.run.world_size
+        loss = float(self.wrapped.sum_over_ranks(total.loss)) / (steps * ranks)
+        if not math.isfinite(loss) and not self.step.scaler.is_enabled():
+            raise RunFailed(
+                f"the loss of epoch {epoch + 1} is {loss}",
+                "Try a smaller --lr, or --clip-grad-norm. Checkpoints that were written are kept.",
+            )
+        samples = self.config.run.global_batch * steps
+        return {
+            "epoch": epoch + 1,
+            "samples": samples,
+            "dropped_images": self.config.dropped_images,
+            "bad_images": len(self.feed.remarks),
+            "train_s": train_s,
+            "throughput_samples_per_s": samples / train_s,
+            "train_loss": loss if math.isfinite(loss) else None,
+            "lr": self.step.learning_rate,
+            "skipped_steps": len(self.step.skipped) - skipped_before
+            if self.step.scaler.is_enabled()
+            else None,
+        }
+
+    def _scheduled(self, epoch: int, total: _Total) -> Callable[[Iterator[Batch]], Tensor]:
+        """A step that sets its learning rate first, and adds its loss up."""
+        config, step, number = self.config, self.step, iter(range(self.config.steps_per_epoch))
+
+        def scheduled(batches: Iterator[Batch]) -> Tensor:
+            step.learning_rate = learning_rate(
+                config.options, epoch, next(number), config.steps_per_epoch
+            )
+            loss = step(batches)
+            total.add(loss)
+            return loss
+
+        return scheduled
+
+    def evaluate(self) -> Event:
+        """Evaluate the model on all ranks together."""
+        listing = self.config.eval_listing
+        assert listing is not None  # or there would be no evaluation
+        began_s = time.perf_counter()
+        batches = evaluation_batches(self.part, listing)
+        counts = evaluate(self.part, self.wrapped, batches, len(self.config.classes))
+        return {**counts.shares(), "eval_s": time.perf_counter() - began_s}
+
+    def save(self, epoch: int, best: Best | None) -> float:
+        """Write a checkpoint by rank 0, and let the other ranks wait. Returns the seconds."""
+        began_s = time.perf_counter()
+        optimizer = _whole_state(self.step.optimizer, self.part.rank)
+        if self.part.rank == 0:
+            content = Content(
+                about=About(
+                    model=self.config.run.model,
+                    classes=self.config.classes,
+                    image_size=self.config.run.image_size,
+                    epoch=epoch,
+                    best=best,
+                    options=asdict(self.config.options),
+                ),
+                model=self.wrapped.plain.model.state_dict(),
+                optimizer=optimizer_by_name(optimizer, self.wrapped.plain.model.named_parameters()),
+                scaler=self.step.scaler.state_dict() if self.step.scaler.is_enabled() else None,
+            )
+            Checkpoints(self.config.checkpoints, self.config.options.keep).write(content)
+        self.part.on_progress()
+        self.wrapped.barrier()
+        return time.perf_counter() - began_s
+
+
+class _Total:
+    """The sum of the losses of the steps of an epoch, on the device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.loss = torch.zeros((), dtype=torch.float64, device=device)
+
+    def add(self, loss: Tensor) -> None:
+        """Add the mean loss of a step."""
+        self.loss += loss
+
+
+def _begin(
+    config: TrainConfig, wrapped: Wrapped, step: TrainStep
+) -> tuple[int, Best | None, float | None]:
+    """Load what the training begins with: epochs behind it, the best one, seconds of loading."""
+    model = wrapped.plain.model
+    if config.resume_from is None:
+        if config.options.pretrained is not None:
+            file = Path(config.options.pretrained) if config.options.pretrained else None
+            load_pretrained(model, config.run.model, config.run.num_classes, file)
+        return 0, None, None
+    began_s = time.perf_counter()
+    content = load(config.resume_from)
+    load_into(model, content.model)
+    load_optimizer_by_name(step.optimizer, content.optimizer, model.named_parameters())
+    if content.scaler is not None:
+        step.scaler.load_state_dict(dict(content.scaler))
+    return content.about.epoch, content.about.best, time.perf_counter() - began_s
+
+
+def _whole_state(optimizer: torch.optim.Optimizer, rank: int) -> torch.optim.Optimizer:
+    """An optimizer whose state is whole on rank 0: with --zero each rank has a part of it."""
+    if hasattr(optimizer, "consolidate_state_dict"):
+        optimizer.consolidate_state_dict(to=0)
+    return optimizer
+
+
+def _augmentation(config: TrainConfig) -> Callable[[Tensor, int, int], Tensor] | None:
+    if not config.options.augment:
+        return None
+    # Here and not above: it loads torchvision.
+    from mgpubench.training.data.augment import make_augmentation
+
+    return make_augmentation(config.run.seed, config.run.image_size)
+
+
+def _seed(seed: int, epoch: int, rank: int) -> None:
+    """Seed what the model draws in an epoch (dropout): differently on each rank."""
+    torch.manual_seed(random.Random(f"{seed}/{epoch}/{rank}").getrandbits(63))
