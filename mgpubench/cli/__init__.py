@@ -10,8 +10,11 @@ import click
 
 from mgpubench import __version__
 from mgpubench.cli.compare import compare
+from mgpubench.cli.evaluate import evaluate
+from mgpubench.cli.export import export
 from mgpubench.cli.info import info
 from mgpubench.cli.options import is_verbose
+from mgpubench.cli.predict import predict
 from mgpubench.cli.run import run
 from mgpubench.cli.streams import prepare_streams
 from mgpubench.cli.train import train
@@ -42,12 +45,19 @@ def cli() -> None:
     \b
     mgpubench run        train in each mode and write the results
     mgpubench compare    print which is faster, by how much, and whether it is real
+    mgpubench train      train a model, with checkpoints and evaluation
+    mgpubench evaluate   how accurate a trained model is
+    mgpubench predict    what a trained model sees in images
+    mgpubench export     write a trained model as safetensors
     mgpubench info       show the machine, and what on it will hurt a benchmark
     """
 
 
 cli.add_command(run)
 cli.add_command(train)
+cli.add_command(evaluate)
+cli.add_command(predict)
+cli.add_command(export)
 cli.add_command(compare)
 cli.add_command(info)
 

@@ -26,6 +26,10 @@ CHECK_COMM_HOOK = "mgpubench.runners.comm_hooks:check_hook"
 CHECK_COMPILER = "mgpubench.training.compilation:check_compiler"
 RUN_RANK = "mgpubench.training.rank:run_rank"
 TRAIN_RANK = "mgpubench.training.rank:train_rank"
+EVALUATE_RANK = "mgpubench.training.rank:evaluate_rank"
+READ_ABOUT = "mgpubench.training.checkpoint:read_about"
+PREDICT = "mgpubench.training.prediction:predict"
+EXPORT_SAFETENSORS = "mgpubench.training.safetensors_export:export_safetensors"
 RUNNERS = "mgpubench.runners"
 
 TORCH = ("mgpubench.machine.cuda",)

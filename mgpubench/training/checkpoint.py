@@ -181,6 +181,15 @@ def load(path: Path) -> Content:
     raise RequestRefused(f"{path} is not a checkpoint of mgpubench", NOT_OURS_HINT)
 
 
+def read_about(path: Path) -> About:
+    """What a checkpoint is of, after all of it was checked.
+
+    Raises:
+        RequestRefused: if it is not an undamaged checkpoint of this version.
+    """
+    return load(path).about
+
+
 def parse(path: Path, document: object) -> Content | None:
     """The content of a file that was read; None if the file is not a checkpoint of mgpubench.
 

@@ -160,6 +160,16 @@ class _Training:
         return time.perf_counter() - began_s
 
 
+def evaluate_once(part: Part, wrapped: Wrapped, config: TrainConfig) -> Event:
+    """Evaluate the checkpoint of a configuration on all ranks together."""
+    assert config.resume_from is not None  # the checkpoint
+    assert config.eval_listing is not None
+    load_into(wrapped.plain.model, load(config.resume_from).model)
+    batches = evaluation_batches(part, config.eval_listing)
+    counts = evaluate(part, wrapped, batches, len(config.classes))
+    return {**counts.shares(), "unreadable": counts.unreadable}
+
+
 class _Total:
     """The sum of the losses of the steps of an epoch, on the device."""
 

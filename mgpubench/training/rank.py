@@ -7,6 +7,7 @@ import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from mgpubench.config.run_config import RunConfig
 from mgpubench.config.train_config import TrainConfig
@@ -15,7 +16,7 @@ from mgpubench.launch.loss_lines import loss_file
 from mgpubench.launch.step_count import STEP_COUNT_FILE, StepCounter
 from mgpubench.results.rank_record import RankRecord
 from mgpubench.training.devices import Part, devices_of_rank
-from mgpubench.training.epochs import train_epochs
+from mgpubench.training.epochs import evaluate_once, train_epochs
 from mgpubench.training.loop import measure
 from mgpubench.training.technique import nothing
 from mgpubench.training.torch_settings import set_up_process
@@ -46,6 +47,17 @@ def train_rank(config: TrainConfig, rank: int, runner: str, folder: Path, listin
     work = partial(train_epochs, config=config, events=events)
     done: int = importlib.import_module(runner).run(part, work)
     return done
+
+
+def evaluate_rank(
+    config: TrainConfig, rank: int, runner: str, folder: Path, listing: Path
+) -> dict[str, Any]:
+    """Set this process up, and let a runner evaluate the checkpoint of a configuration."""
+    part = make_part(config.run, rank, folder, listing)
+    set_up_process(part)
+    work = partial(evaluate_once, config=config)
+    figures: dict[str, Any] = importlib.import_module(runner).run(part, work)
+    return figures
 
 
 def make_part(config: RunConfig, rank: int, folder: Path, listing: Path) -> Part:

@@ -1,0 +1,59 @@
+"""`mgpubench evaluate`: how many images a trained model classifies correctly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mgpubench.cli.options import verbose_option
+from mgpubench.cli.work_options import DEVICES, options
+from mgpubench.config.request import Request
+from mgpubench.config.types import Mode
+from mgpubench.format import format_percent
+from mgpubench.machine.host import check_current_folder
+
+path = click.Path(path_type=Path)
+
+
+@click.command(short_help="How accurate is a trained model?")
+@click.argument("checkpoint", type=path)
+@click.option("--data", required=True, metavar="PATH", help="ImageFolder to evaluate on.")
+@options(DEVICES)
+@click.option("--batch-per-gpu", "-b", type=int, help="Images per GPU at a time.")
+@click.option("--workers-per-gpu", type=int, help="Loader workers per device.")
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to print on stdout.",
+)
+@verbose_option
+def evaluate(checkpoint: Path, output_format: str, **given: Any) -> None:
+    """Evaluate a checkpoint on a folder of images, each image exactly once.
+
+    CHECKPOINT is a file, or the folder of a training: then its best checkpoint is used, or the last
+    one. The folder of images may have fewer classes than the training, but no others.
+    """
+    check_current_folder()
+    modes: tuple[Mode, ...] = given.pop("modes") or ("single",)
+    request = Request(**given, modes=modes)
+    from mgpubench.launch.signals import StopSignal
+    from mgpubench.session.checkpoints import evaluate_checkpoint
+
+    with StopSignal().installed() as stop:
+        figures = evaluate_checkpoint(checkpoint, request, stop)
+        stop.check()
+    if output_format == "json":
+        click.echo(json.dumps(figures, indent=2))
+        return
+    top5 = "" if figures["top5"] is None else f", top-5 {format_percent(figures['top5'])}"
+    unreadable = f", {figures['unreadable']} unreadable" if figures["unreadable"] else ""
+    click.echo(
+        f"top-1 {format_percent(figures['top1'])}{top5} of {figures['eval_samples']} images"
+        f"{unreadable}"
+    )

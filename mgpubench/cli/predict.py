@@ -1,0 +1,48 @@
+"""`mgpubench predict`: the likeliest classes of images."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from mgpubench.cli.options import verbose_option
+from mgpubench.format import format_percent, plain
+from mgpubench.machine.host import check_current_folder
+
+
+@click.command(short_help="What does a trained model see?")
+@click.argument("checkpoint", type=click.Path(path_type=Path))
+@click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to print on stdout.",
+)
+@verbose_option
+def predict(checkpoint: Path, images: tuple[str, ...], output_format: str) -> None:
+    """Print the five likeliest classes of each image, with their probabilities.
+
+    CHECKPOINT is a file, or the folder of a training: then its best checkpoint is used, or the last
+    one.
+    """
+    check_current_folder()
+    from mgpubench.launch.signals import StopSignal
+    from mgpubench.session.checkpoints import predict_images
+
+    with StopSignal().installed() as stop:
+        predictions = predict_images(checkpoint, images, stop)
+        stop.check()
+    if output_format == "json":
+        documents = [asdict(prediction) for prediction in predictions]
+        click.echo(json.dumps(documents, indent=2, ensure_ascii=False))
+        return
+    for prediction in predictions:
+        click.echo(plain(prediction.image))
+        for guess in prediction.guesses:
+            click.echo(f"  {format_percent(guess.probability):>7}  {plain(guess.name)}")
