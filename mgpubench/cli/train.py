@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mgpubench.cli.options import verbose_option
-from mgpubench.cli.run import is_given, request_of
+from mgpubench.cli.run import DDP_OPTIONS, is_given, request_of
 from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options
+from mgpubench.config.run_config import DdpOptions
 from mgpubench.config.train_request import SCHEDULES, TrainOptions, TrainRequest
 from mgpubench.config.types import DEFAULT_OUT, DEFAULT_TIMEOUT_S
 from mgpubench.errors import RequestRefused
 from mgpubench.launch.environment import refuse_foreign_launcher
 from mgpubench.machine.host import check_current_folder
+
+if TYPE_CHECKING:
+    from mgpubench.session.train import TrainCall, Trained
+
+Make = Callable[["TrainCall"], "Trained"]
+"""How a training is made, or gone on with."""
 
 DEFAULTS = TrainOptions()
 TRAIN_OPTIONS = tuple(option.name for option in fields(TrainOptions))
@@ -151,7 +160,12 @@ def train(ctx: click.Context, /, resume: str | None, **given: Any) -> None:
     refuse_measuring_options(ctx)
     refuse_foreign_launcher(os.environ)
     check_current_folder()
-    perform(make_train_request(ctx, given), resume)
+    if resume is None:
+        perform(train_new(make_train_request(ctx, given), None))
+    elif resume != "last" and Path(resume).is_file():
+        perform(train_new(make_train_request(ctx, given), Path(resume)))
+    else:
+        perform(go_on(ctx, given, resume))
 
 
 def refuse_measuring_options(ctx: click.Context) -> None:
@@ -172,19 +186,47 @@ def make_train_request(ctx: click.Context, given: Mapping[str, Any]) -> TrainReq
     return TrainRequest(work=request_of(work), options=TrainOptions(**own))
 
 
-def perform(request: TrainRequest, resume: str | None) -> None:
+def train_new(request: TrainRequest, checkpoint: Path | None) -> Make:
+    """How to begin a training, perhaps with a checkpoint."""
+    from mgpubench.session.train import train_session
+
+    return partial(train_session, request, checkpoint=checkpoint)
+
+
+def go_on(ctx: click.Context, given: Mapping[str, Any], resume: str) -> Make:
+    """How to go on with a training in its folder."""
+    from mgpubench.session.train_resume import (
+        load_training,
+        newest_training,
+        resume_training,
+        resumed_request,
+    )
+
+    folder = newest_training(Path(given["out"])) if resume == "last" else Path(resume)
+    click.echo(f"resumes: {folder}", err=True)
+    saved = load_training(folder)
+    ddp = {name: value for name, value in given.items() if name in DDP_OPTIONS}
+    asked = {name: value for name, value in given.items() if is_given(ctx, name)}
+    if any(name in ddp for name in asked):
+        asked = {name: value for name, value in asked.items() if name not in ddp}
+        asked["ddp"] = DdpOptions(**ddp)
+    return partial(resume_training, saved, resumed_request(saved, asked))
+
+
+def perform(make: Make) -> None:
     """Train, and print the epochs."""
     from mgpubench.launch.signals import StopSignal
     from mgpubench.report.training import TrainingProgress, print_epochs
-    from mgpubench.session.train import TrainCall, train_session
+    from mgpubench.session.train import TrainCall
 
     display = TrainingProgress()
     with StopSignal().installed() as stop:
         try:
-            trained = train_session(request, TrainCall(sys.argv[1:], display, stop))
+            trained = make(TrainCall(sys.argv[1:], display, stop))
         finally:
             display.close()
-        print_epochs(trained.epochs)
+        if trained.epochs:
+            print_epochs(trained.epochs)
         sys.stdout.flush()
         click.echo(f"results: {trained.folder}", err=True)
         stop.check()

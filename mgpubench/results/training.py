@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 EPOCHS_CSV = "epochs.csv"
 LOSSES_CSV = "losses.csv"
@@ -66,3 +68,14 @@ TRAINING_FILES = {
     LOSSES_CSV: tuple(field.name for field in fields(LossRecord)),
 }
 """The CSV files of a training, and their columns."""
+
+
+def last_sitting(folder: Path) -> int:
+    """The sitting of the last row of epochs.csv; 1 if there is none.
+
+    Raises:
+        ValueError: if the column does not hold numbers.
+        OSError: if the file cannot be read.
+    """
+    with open(folder / EPOCHS_CSV, encoding="utf-8", newline="") as file:
+        return max((int(row["sitting"]) for row in csv.DictReader(file)), default=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ def write_whole(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     """Give a file to write to, which replaces `path` at the end.
 
     A reader never sees half of it. After an error `path` is as it was. `durable` means that it also
-    survives a power failure.
+    survives a power failure. A process that is killed leaves the other name behind.
     """
     unfinished = path.with_name(f".{path.name}.part")
     try:
@@ -27,3 +28,17 @@ def write_whole(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable: those of new files, and those that were removed."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that cannot do this
+            raise
+    finally:
+        os.close(descriptor)

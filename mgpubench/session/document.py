@@ -19,6 +19,7 @@ from mgpubench.machine.system import Survey
 from mgpubench.results.schema import SCHEMA_VERSION
 from mgpubench.results.session_folder import DIGEST, SESSION_JSON, digest_of
 from mgpubench.session.prepare import Workload
+from mgpubench.training.data.listing import ImageListing
 
 MADE_BY = ("mgpubench_version", "mgpubench_commit", "schema_version")
 
@@ -48,16 +49,18 @@ def installed_part(survey: Survey) -> dict[str, object]:
 def trained_part(workload: Workload) -> dict[str, object]:
     """The part that must be the same too, but is known only after the preflight."""
     return {
-        "datasets": [
-            {
-                "samples": len(listing.samples),
-                "classes": len(listing.classes),
-                "digest": listing.digest,
-                "name": listing.name,
-            }
-            for listing in workload.listings.values()
-        ],
+        "datasets": [dataset_part(listing) for listing in workload.listings.values()],
         "models": {name: asdict(facts) for name, facts in workload.models.items()},
+    }
+
+
+def dataset_part(listing: ImageListing) -> dict[str, object]:
+    """What tells one folder of images from another."""
+    return {
+        "samples": len(listing.samples),
+        "classes": len(listing.classes),
+        "digest": listing.digest,
+        "name": listing.name,
     }
 
 

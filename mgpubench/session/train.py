@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mgpubench.config.configure import Draft
 from mgpubench.config.device_choice import choose_device
 from mgpubench.config.machine_facts import Machine
 from mgpubench.config.plan import Plan, make_plan
-from mgpubench.config.run_config import RunConfig
 from mgpubench.config.train_config import TrainConfig
 from mgpubench.config.train_request import TrainRequest
 from mgpubench.config.types import Mode
@@ -23,8 +22,9 @@ from mgpubench.launch.loss_lines import LossLine, LossReader
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.step_count import STEP_COUNT_FILE, StepCount, read_step_count
 from mgpubench.launch.supervisor import Job, Supervisor, open_supervisor
+from mgpubench.machine.system import Survey
 from mgpubench.results.checkpoint_files import CHECKPOINTS, check_room, expected_bytes
-from mgpubench.results.schema import SCHEMA_VERSION
+from mgpubench.results.schema import SCHEMA_VERSION, ModelFacts
 from mgpubench.results.session_folder import Session, check_writable, open_session
 from mgpubench.results.training import (
     EPOCHS_CSV,
@@ -33,12 +33,21 @@ from mgpubench.results.training import (
     EpochRecord,
     LossRecord,
 )
-from mgpubench.session.document import called_part, installed_part
+from mgpubench.session.document import called_part, dataset_part, installed_part
 from mgpubench.session.prepare import ask_torch, preflight, take_survey
-from mgpubench.session.workers import RUNNERS, TRAIN_RANK, TRAINING_OF_IMAGES, listing_file
+from mgpubench.session.workers import (
+    READ_ABOUT,
+    RUNNERS,
+    TRAIN_RANK,
+    TRAINING_OF_IMAGES,
+    listing_file,
+)
 from mgpubench.training.data.listing import ImageListing, list_images, save_samples
 from mgpubench.training.data.split import split_samples
 from mgpubench.training.schedule import learning_rate
+
+if TYPE_CHECKING:  # it needs torch
+    from mgpubench.training.checkpoint import About
 
 
 class TrainDisplay(Protocol):
@@ -77,34 +86,121 @@ class Trained:
     epochs: list[EpochRecord]
 
 
-def train_session(request: TrainRequest, call: TrainCall) -> Trained:
-    """Train all epochs, and record each one at once.
+def train_session(
+    request: TrainRequest, call: TrainCall, checkpoint: Path | None = None
+) -> Trained:
+    """Train all epochs in a new folder, and record each one at once.
+
+    With a checkpoint, the epochs up to its own are behind the training already.
 
     Raises:
         BenchError: if it could not be started, or a rank failed; Interrupted after a signal.
     """
     check_writable(Path(request.work.out))
-    with call.stop.raising():
-        listing = list_images(Path(request.work.data))
+    listing = list_training_images(request, call.stop)
     with open_supervisor(call.stop, TRAINING_OF_IMAGES) as supervisor:
-        machine, build = ask_torch(supervisor)
-        survey = take_survey(machine, build)
-        plan = plan_training(request, machine, listing)
-        _notify(call.display, (*plan.notices, *listing.warnings))
-        facts = preflight(supervisor, plan, {request.work.data: listing})[plan.runs[0].model]
+        first_epoch = 0
+        if checkpoint is not None:
+            about: About = supervisor.call(READ_ABOUT, checkpoint)
+            request, first_epoch = like_checkpoint(request, checkpoint, about, listing), about.epoch
+        prepared = prepare_training(supervisor, request, listing, call.display)
         document = {
-            **called_part(request.work, plan, call.argv),
+            **called_part(request.work, prepared.plan, call.argv),
             "options": asdict(request.options),
             "classes": list(listing.classes),
-            "system": asdict(survey.system),
-            **installed_part(survey),
+            "resumed_from": str(checkpoint) if checkpoint else None,
+            "system": asdict(prepared.survey.system),
+            **installed_part(prepared.survey),
+            **prepared.trained_part(listing),
         }
         now = datetime.now(UTC)
         with open_session(Path(request.work.out), document, now, TRAINING_FILES) as session:
-            config = make_config(request, plan.runs[0], listing, session.folder)
-            check_room(config.checkpoints, expected_bytes(facts.parameter_bytes, "adam"))
-            config = save_training_listings(supervisor, config, listing)
-            return Trainer(supervisor, session, call).train(config)
+            trainer = Trainer(supervisor, session, call, first_epoch=first_epoch)
+            return trainer.train(prepared.config(request, listing, session.folder, checkpoint))
+
+
+def list_training_images(request: TrainRequest, stop: StopSignal) -> ImageListing:
+    """The images to train on. A signal ends it at once, since there is nothing to lose yet."""
+    with stop.raising():
+        return list_images(Path(request.work.data))
+
+
+def like_checkpoint(
+    request: TrainRequest, path: Path, about: About, listing: ImageListing
+) -> TrainRequest:
+    """A request with the model of a checkpoint.
+
+    Raises:
+        RequestRefused: if the request, or the images, do not fit the checkpoint.
+    """
+    for what, wanted, its in (
+        ("--model is", request.work.model, about.model),
+        ("the classes are", listing.classes, about.classes),
+    ):
+        if wanted is not None and wanted != its:
+            raise RequestRefused(f"{what} {_shown(wanted)}, and {path} has {_shown(its)}")
+    if about.epoch >= request.options.epochs:
+        raise RequestRefused(
+            f"{path} has {about.epoch} epochs behind it, and --epochs is {request.options.epochs}",
+            "Raise --epochs.",
+        )
+    size = request.work.image_size or about.image_size
+    return replace(request, work=replace(request.work, model=about.model, image_size=size))
+
+
+def _shown(value: str | Sequence[str]) -> str:
+    return value if isinstance(value, str) else ", ".join(value[:MAX_NAMES])
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What is known before a training starts."""
+
+    supervisor: Supervisor
+    plan: Plan
+    survey: Survey
+    facts: ModelFacts
+
+    def trained_part(self, listing: ImageListing) -> dict[str, object]:
+        """The part of session.json that must be the same when a training is resumed."""
+        models = {self.plan.runs[0].model: asdict(self.facts)}
+        return {"datasets": [dataset_part(listing)], "models": models}
+
+    def config(
+        self, request: TrainRequest, listing: ImageListing, folder: Path, start: Path | None
+    ) -> TrainConfig:
+        """The configuration, once its samples are written and there is room for checkpoints.
+
+        Raises:
+            RequestRefused: if the training cannot be done.
+        """
+        config = TrainConfig(
+            run=self.plan.runs[0],
+            options=request.options,
+            classes=listing.classes,
+            num_samples=len(listing.samples),
+            checkpoints=folder / CHECKPOINTS,
+            resume_from=start,
+        )
+        optimizer = config.run.optimizer
+        check_room(config.checkpoints, expected_bytes(self.facts.parameter_bytes, optimizer))
+        return save_training_listings(self.supervisor, config, listing)
+
+
+def prepare_training(
+    supervisor: Supervisor, request: TrainRequest, listing: ImageListing, display: TrainDisplay
+) -> Prepared:
+    """Look at the machine, plan the training, and check its model and images.
+
+    Raises:
+        BenchError: if the training cannot be done.
+    """
+    machine, build = ask_torch(supervisor)
+    plan = plan_training(request, machine, listing)
+    for notice in (*plan.notices, *listing.warnings):
+        display.notice(notice)
+    facts = preflight(supervisor, plan, {request.work.data: listing})[plan.runs[0].model]
+    return Prepared(supervisor, plan, take_survey(machine, build), facts)
 
 
 def plan_training(request: TrainRequest, machine: Machine, listing: ImageListing) -> Plan:
@@ -120,19 +216,6 @@ def choose_mode(request: TrainRequest, machine: Machine) -> Mode:
     device_type = choose_device(request.work, machine)
     count = Draft(request.work, machine, device_type, 0).counts[0]
     return "ddp" if count > 1 else "single"
-
-
-def make_config(
-    request: TrainRequest, run: RunConfig, listing: ImageListing, folder: Path
-) -> TrainConfig:
-    """The configuration of a training, without the file to evaluate on."""
-    return TrainConfig(
-        run=run,
-        options=request.options,
-        classes=listing.classes,
-        num_samples=len(listing.samples),
-        checkpoints=folder / CHECKPOINTS,
-    )
 
 
 def save_training_listings(
@@ -303,8 +386,3 @@ def samples_to_evaluate(folder: Path, classes: Sequence[str]) -> list[tuple[str,
 
 MAX_NAMES = 5
 """So many class names are shown in an error."""
-
-
-def _notify(display: TrainDisplay, notices: Iterable[str]) -> None:
-    for notice in notices:
-        display.notice(notice)

@@ -1,0 +1,150 @@
+"""Going on with a training in its own folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mgpubench.config.train_request import TrainOptions, TrainRequest
+from mgpubench.errors import RequestRefused
+from mgpubench.launch.supervisor import open_supervisor
+from mgpubench.results.checkpoint_files import CHECKPOINTS, find_checkpoints, remove_unfinished
+from mgpubench.results.session_folder import SESSION_JSON, reopen_session
+from mgpubench.results.training import EPOCHS_CSV, TRAINING_FILES, last_sitting
+from mgpubench.session.document import SavedSession, load_session
+from mgpubench.session.resume import check_unchanged
+from mgpubench.session.train import (
+    TrainCall,
+    Trained,
+    Trainer,
+    list_training_images,
+    prepare_training,
+)
+from mgpubench.session.workers import READ_ABOUT, TRAINING_OF_IMAGES
+
+MAY_CHANGE = frozenset({"modes", "gpus", "device", "workers_per_gpu", "epochs", "timeout_s", "out"})
+"""Names of the options that a resumed training may have with another value."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTraining:
+    """A training that can be resumed: its session.json, and what was asked for."""
+
+    session: SavedSession
+    request: TrainRequest
+
+
+def newest_training(out: Path) -> Path:
+    """The newest training under a folder.
+
+    Raises:
+        RequestRefused: if there is none.
+    """
+    found = [file.parent for file in out.glob(f"*/{EPOCHS_CSV}") if _is_training(file.parent)]
+    if not found:
+        raise RequestRefused(
+            f"--resume last: {out} has no training", "Start one with: mgpubench train --data FOLDER"
+        )
+    return max(found, key=lambda folder: folder.name)
+
+
+def _is_training(folder: Path) -> bool:
+    return (folder / SESSION_JSON).is_file()
+
+
+def load_training(folder: Path) -> SavedTraining:
+    """Read back what a training was asked for.
+
+    Raises:
+        RequestRefused: if the folder has no training that this mgpubench can go on with.
+    """
+    saved = load_session(folder)
+    if "options" not in saved.document:
+        raise RequestRefused(
+            f"--resume {folder} is a session of mgpubench run",
+            f"Go on with it: mgpubench run --resume {folder}",
+        )
+    options = TrainOptions(**saved.document["options"])
+    return SavedTraining(saved, TrainRequest(work=saved.request, options=options))
+
+
+def resumed_request(saved: SavedTraining, given: Mapping[str, Any]) -> TrainRequest:
+    """What a resumed training is asked for: as before, but for the options that may change.
+
+    `given` holds the values of the options on the command line, by the names of their fields. The
+    global batch stays as it was.
+
+    Raises:
+        RequestRefused: if an option has another value than before, and may not.
+    """
+    work, options = saved.request.work, saved.request.options
+    for name, value in given.items():
+        before = getattr(options if hasattr(options, name) else work, name)
+        if name not in MAY_CHANGE and value != before:
+            raise RequestRefused(
+                f"--resume {saved.session.folder}: --{name.replace('_', '-')} was "
+                f"{_shown(before)}, and cannot be {_shown(value)} now",
+                "Only --mode, --gpus, --device, --workers-per-gpu, --epochs and --timeout may "
+                "change.",
+            )
+    changed = {name: value for name, value in given.items() if name in MAY_CHANGE}
+    epochs = changed.pop("epochs", options.epochs)
+    global_batch = saved.session.plan.runs[0].global_batch
+    return TrainRequest(
+        work=replace(work, **changed, batch_per_gpu=None, global_batch=global_batch),
+        options=replace(options, epochs=epochs),
+    )
+
+
+def _shown(value: object) -> str:
+    return "not given" if value is None else str(value)
+
+
+def resume_training(saved: SavedTraining, request: TrainRequest, call: TrainCall) -> Trained:
+    """Train from the last checkpoint to the last epoch, in the same folder.
+
+    Raises:
+        BenchError: if another process trains there, if the images have changed, if the checkpoint
+            cannot be read, or if a rank failed; Interrupted after a signal.
+    """
+    folder = saved.session.folder
+    with reopen_session(folder, saved.session.id, TRAINING_FILES) as session:
+        removed = remove_unfinished(folder / CHECKPOINTS)
+        for notice in (
+            *session.repairs,
+            *(f"{path} was unfinished, and was removed" for path in removed),
+        ):
+            call.display.notice(notice)
+        start, first_epoch = _last_checkpoint(folder, saved)
+        if first_epoch >= request.options.epochs:
+            call.display.notice(
+                f"nothing is missing in {folder}: {first_epoch} epochs are done; "
+                f"--epochs {first_epoch + 1} trains another one"
+            )
+            return Trained(folder, [])
+        sitting = 1 + last_sitting(folder)
+        listing = list_training_images(request, call.stop)
+        with open_supervisor(call.stop, TRAINING_OF_IMAGES) as supervisor:
+            if start is not None:
+                supervisor.call(READ_ABOUT, start)  # a damaged one is refused before anything else
+            prepared = prepare_training(supervisor, request, listing, call.display)
+            check_unchanged(saved.session, prepared.trained_part(listing))
+            config = prepared.config(request, listing, folder, start)
+            return Trainer(supervisor, session, call, sitting, first_epoch).train(config)
+
+
+def _last_checkpoint(folder: Path, saved: SavedTraining) -> tuple[Path | None, int]:
+    """The checkpoint to go on from, and the epochs behind it."""
+    found = find_checkpoints(folder / CHECKPOINTS)
+    if found:
+        epoch, path = list(found.items())[-1]
+        return path, epoch
+    source = saved.session.document.get("resumed_from")
+    if source is None:
+        return None, 0
+    raise RequestRefused(
+        f"--resume {folder} has no checkpoint of its own yet",
+        f"Begin again with: mgpubench train --resume {source}",
+    )
