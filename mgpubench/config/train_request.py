@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
 from mgpubench.config.recipe import Recipe
@@ -42,6 +43,11 @@ class TrainOptions:
     """Newest checkpoints that are kept, besides the best one."""
     pretrained: str | None = None
     """Weights to begin with: a file, or empty for torchvision's own; None: random ones."""
+
+    @property
+    def pretrained_file(self) -> Path | None:
+        """The file to begin with; None: torchvision's own."""
+        return Path(self.pretrained) if self.pretrained else None
 
     def recipe(self, optimizer: Optimizer) -> Recipe:
         """How weights are updated, at the base learning rate."""

@@ -36,6 +36,7 @@ from mgpubench.results.training import (
 from mgpubench.session.document import called_part, dataset_part, installed_part
 from mgpubench.session.prepare import ask_torch, preflight, take_survey
 from mgpubench.session.workers import (
+    CHECK_PRETRAINED,
     READ_ABOUT,
     RUNNERS,
     TRAIN_RANK,
@@ -104,6 +105,8 @@ def train_session(
             about: About = supervisor.call(READ_ABOUT, checkpoint)
             request, first_epoch = like_checkpoint(request, checkpoint, about, listing), about.epoch
         prepared = prepare_training(supervisor, request, listing, call.display)
+        if request.options.pretrained is not None and checkpoint is None:
+            prepared.check_weights(request, call.display)
         document = {
             **called_part(request.work, prepared.plan, call.argv),
             "options": asdict(request.options),
@@ -160,6 +163,16 @@ class Prepared:
     plan: Plan
     survey: Survey
     facts: ModelFacts
+
+    def check_weights(self, request: TrainRequest, display: TrainDisplay) -> None:
+        """Refuse weights to begin with that do not fit the model, and say what stays random.
+
+        Raises:
+            BenchError: if they do not fit, or cannot be found.
+        """
+        run, file = self.plan.runs[0], request.options.pretrained_file
+        for notice in self.supervisor.call(CHECK_PRETRAINED, run.model, run.num_classes, file):
+            display.notice(notice)
 
     def trained_part(self, listing: ImageListing) -> dict[str, object]:
         """The part of session.json that must be the same when a training is resumed."""

@@ -7,7 +7,6 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -188,7 +187,7 @@ def _begin(
     model = wrapped.plain.model
     if config.resume_from is None:
         if config.options.pretrained is not None:
-            file = Path(config.options.pretrained) if config.options.pretrained else None
+            file = config.options.pretrained_file
             load_pretrained(model, config.run.model, config.run.num_classes, file)
         return 0, None, None
     began_s = time.perf_counter()

@@ -31,6 +31,17 @@ _OLD_DENSENET = re.compile(r"(.*denselayer\d+\.(?:norm|conv))\.([12]\..*)")
 """Names in torchvision's own files of DenseNets: `norm.1` is now `norm1`."""
 
 
+def check_pretrained(name: str, num_classes: int, file: Path | None) -> tuple[str, ...]:
+    """Load the weights into a model that is not used, before anything else is done.
+
+    Returns notices for the user.
+
+    Raises:
+        RequestRefused: if there are no such weights, or if they do not fit.
+    """
+    return load_pretrained(make_module(name, num_classes), name, num_classes, file)
+
+
 def load_pretrained(
     model: nn.Module, name: str, num_classes: int, file: Path | None
 ) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from mgpubench.training.devices import Part, devices_of_rank
 from mgpubench.training.epochs import evaluate_once, train_epochs
 from mgpubench.training.loop import measure
 from mgpubench.training.technique import nothing
-from mgpubench.training.torch_settings import set_up_process
+from mgpubench.training.torch_settings import set_up_process, use_deterministic_algorithms
 
 STORE_FILE = "store"
 
@@ -42,6 +42,8 @@ def train_rank(config: TrainConfig, rank: int, runner: str, folder: Path, listin
     Returns the epochs that were trained.
     """
     part = make_part(config.run, rank, folder, listing)
+    if config.options.deterministic:
+        use_deterministic_algorithms()
     set_up_process(part)
     events = EventWriter(folder / EVENTS_FILE)
     work = partial(train_epochs, config=config, events=events)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any
 
@@ -21,6 +22,14 @@ def set_up_process(part: Part) -> None:
         torch.set_flush_denormal(True)
     torch.manual_seed(part.config.seed)
     apply_settings(part.config)
+
+
+def use_deterministic_algorithms() -> None:
+    """Let torch refuse every operation that may give another result the next time."""
+    # cuBLAS reads this when its first handle is made.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.deterministic = True
 
 
 def seed_rank(seed: int, rank: int) -> None:
