@@ -89,7 +89,7 @@ class SessionDisplay:
             )
 
     def on_loss(self, loss: float) -> None:
-        """Show the loss from the next step count on."""
+        """Show the loss with the next step count, and at the end of the run."""
         self._loss = f", loss {loss:.4g}"
 
     def end_run(self, record: RunRecord, error: BenchError | None) -> None:
@@ -102,7 +102,9 @@ class SessionDisplay:
             compiled = ""
             if record.compile_s is not None:
                 compiled = f"compiled in {format_duration(record.compile_s)}, "
-            self._line(f"{self._name(config)}: {compiled}{rate} samples/s {self._left(0)}")
+            self._line(
+                f"{self._name(config)}: {compiled}{rate} samples/s{self._loss} {self._left(0)}"
+            )
         elif record.status == "failed":
             if self._verbose:
                 self._console.print(error.details)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -28,7 +30,24 @@ def register_hook(model: DistributedDataParallel, hook: CommHook) -> None:
         model.register_comm_hook(None, default_hooks.bf16_compress_hook)
     elif hook == "powersgd":
         state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=POWERSGD_START)
-        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        if dist.get_backend() == "nccl":
+            model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        else:
+            # Torch reads annotations, and does not understand those that are texts: so a lambda.
+            model.register_comm_hook(state, lambda state, bucket: _one_by_one(state, bucket))
+
+
+def _one_by_one(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """PowerSGD, with each bucket finished before the next one begins.
+
+    It exchanges several tensors for a bucket, from callbacks. Over NCCL these run at once. Over
+    gloo they run in threads, so that the ranks would exchange different tensors with each other.
+    """
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
+    future: torch.futures.Future[torch.Tensor] = powerSGD_hook.powerSGD_hook(state, bucket)
+    future.wait()
+    return future
 
 
 def check_hook(config: RunConfig) -> None:

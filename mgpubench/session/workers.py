@@ -80,11 +80,14 @@ def launch_run(
 
     def watch(elapsed_s: float) -> None:
         count = read_step_count(folder / STEP_COUNT_FILE)
+        show_loss()
         on_steps(count.steps)
+        pace.check(count, elapsed_s)
+
+    def show_loss() -> None:
         lines = losses.new_lines() if config.log_every else ()
         if lines and on_loss is not None:
             on_loss(lines[-1].loss)
-        pace.check(count, elapsed_s)
 
     job = Job(
         target=target,
@@ -92,6 +95,7 @@ def launch_run(
         folder=folder,
         label=config.label,
         watch=watch,
+        finish=show_loss,
         hide_gpus=config.device_type == "cpu",
     )
     return supervisor.run(job)
