@@ -101,6 +101,4 @@ def _state_bytes(optimizer: torch.optim.Optimizer) -> int:
 
 
 def _numbers(tensors: dict[str, Tensor]) -> dict[str, list[float]]:
-    return {
-        name: tensor.detach().double().flatten().tolist() for name, tensor in tensors.items()
-    }
+    return {name: tensor.detach().double().flatten().tolist() for name, tensor in tensors.items()}

@@ -43,7 +43,7 @@ class Group:
     image_size: int | None
     precision: str
     optimizer: str
-    accumulate: int
+    accumulate: int | None
     """Micro-batches of a step."""
     channels_last: bool | None
     compiled: bool | None

@@ -9,7 +9,12 @@ from pathlib import Path
 from mgpubench.analysis.compare import Row
 from mgpubench.analysis.groups import Group
 from mgpubench.config.preset import STANDARD
-from mgpubench.config.types import DEFAULT_MAX_ROUNDS, IMAGE_FOLDER, SYNTHETIC
+from mgpubench.config.types import (
+    DEFAULT_MAX_ROUNDS,
+    DEFAULT_OPTIMIZER,
+    IMAGE_FOLDER,
+    SYNTHETIC,
+)
 from mgpubench.format import plain, shell_path
 
 Folders = Mapping[str, Path]
@@ -39,14 +44,17 @@ def _work(group: Group) -> list[str]:
     data = group.data
     if data.startswith(IMAGE_FOLDER):
         data = f"FOLDER/{data.removeprefix(IMAGE_FOLDER)}"
+    micro_batch = group.batch_per_device and group.batch_per_device // (group.accumulate or 1)
     given = {
         "--device": "cpu" if group.device_type == "cpu" else None,
         "--model": _unless(group.model, STANDARD.model),
         "--data": _unless(data, SYNTHETIC),
         "--image-size": group.image_size,
         "--precision": group.precision or None,
-        "--batch-per-gpu": _unless(group.batch_per_device, STANDARD.batch_per_gpu),
+        "--optimizer": _unless(group.optimizer, DEFAULT_OPTIMIZER),
+        "--batch-per-gpu": _unless(micro_batch, STANDARD.batch_per_gpu),
         "--global-batch": group.global_batch,
+        "--accumulate": _unless(group.accumulate or 1, 1),
         "--workers-per-gpu": group.workers_per_device,
         "--warmup-steps": _unless(group.warmup_steps, STANDARD.warmup_steps),
         "--steps": _unless(group.steps, STANDARD.steps),

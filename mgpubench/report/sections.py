@@ -12,6 +12,7 @@ from itertools import groupby
 
 from mgpubench.analysis.compare import Row
 from mgpubench.analysis.groups import GROUP_KEY, Group
+from mgpubench.config.types import DEFAULT_OPTIMIZER
 from mgpubench.format import UNKNOWN, plain
 from mgpubench.report.columns import Column, comparison_columns
 from mgpubench.report.commands import Folders
@@ -23,7 +24,7 @@ MAX_VALUES = 4
 
 _IN_TITLE = (
     *("model", "data", "image_size", "precision", "scaling", "batch_per_device", "global_batch"),
-    *("channels_last", "compiled", "device_models", "variants"),
+    *("optimizer", "accumulate", "channels_last", "compiled", "device_models", "variants"),
 )
 
 
@@ -76,11 +77,13 @@ def _title(group: Group, differing: Sequence[str]) -> str:
         group.data and f"{group.data} data",
         group.image_size and f"{group.image_size} px",
         group.precision,
+        group.optimizer if group.optimizer != DEFAULT_OPTIMIZER else "",
         "channels-last" if group.channels_last else "",
         "compiled" if group.compiled else "",
         f"variants {group.variants}" if group.variants else "",
         group.batch_per_device and f"batch {group.batch_per_device} per device",
         group.global_batch and f"batch {group.global_batch} global",
+        f"in {group.accumulate} micro-batches" if (group.accumulate or 1) > 1 else "",
         group.device_models,
         *(f"{name} {format_cell(getattr(group, name)) or UNKNOWN}" for name in differing),
     ]

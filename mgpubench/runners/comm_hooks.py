@@ -37,7 +37,7 @@ def register_hook(model: DistributedDataParallel, hook: CommHook) -> None:
             model.register_comm_hook(state, lambda state, bucket: _one_by_one(state, bucket))
 
 
-def _one_by_one(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def _one_by_one(state: Any, bucket: Any) -> torch.futures.Future[torch.Tensor]:
     """PowerSGD, with each bucket finished before the next one begins.
 
     It exchanges several tensors for a bucket, from callbacks. Over NCCL these run at once. Over

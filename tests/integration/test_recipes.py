@@ -116,9 +116,7 @@ def test_zero_trains_to_the_same_weights_with_half_the_state(train: Train) -> No
         assert max(kept) < plain[0]["state_bytes"]
 
 
-@pytest.mark.parametrize(
-    ("hook", "tolerance"), [("fp16", 1e-3), ("bf16", 1e-2), ("powersgd", 0.2)]
-)
+@pytest.mark.parametrize(("hook", "tolerance"), [("fp16", 1e-3), ("bf16", 1e-2), ("powersgd", 0.2)])
 def test_a_comm_hook_trains_to_weights_that_are_close(
     train: Train, hook: Any, tolerance: float
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 
 import pytest
 import torch
@@ -49,7 +49,7 @@ def cuts(draw: Callable[..., int]) -> tuple[int, int, int, int]:
 def test_dp_and_ddp_give_each_device_the_same_images_in_each_micro_batch(
     case: tuple[int, int, int, int],
 ) -> None:
-    num_images, devices, micro, accumulate = case
+    devices = case[1]
     whole = steps_of(cut(*case, own=range(devices)))
     ranks = [steps_of(cut(*case, own=range(rank, rank + 1))) for rank in range(devices)]
     for number, step in enumerate(whole):
@@ -91,7 +91,7 @@ def test_a_global_batch_holds_the_same_images_for_every_number_of_devices() -> N
 def test_accumulation_cuts_the_part_of_a_device_in_one_piece() -> None:
     whole = steps_of(cut(24, 2, 6, 1, range(1, 2)))
     pieces = steps_of(cut(24, 2, 2, 3, range(1, 2)))
-    assert [sum(step, []) for step in pieces] == [step[0] for step in whole]
+    assert [[*chain(*step)] for step in pieces] == [step[0] for step in whole]
 
 
 def test_every_epoch_has_its_own_order_and_says_its_number() -> None:
