@@ -23,6 +23,7 @@ from mgpubench.machine.host import assumed_machine
 from mgpubench.machine.system import Survey
 from mgpubench.results.read import read_runs
 from mgpubench.results.schema import RunRecord, StepRecord
+from mgpubench.results.training import EpochRecord, LossRecord
 from mgpubench.results.session_folder import open_session
 from mgpubench.session.document import called_part
 from tests.unit.machine.test_advice import SYSTEM
@@ -38,7 +39,11 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
-COMMANDS = [line for block in blocks("console") for line in block.splitlines()]
+TRAINING = README.partition("<!-- training -->\n```console\n")[2].partition("```")[0].splitlines()
+
+COMMANDS = [
+    line for block in blocks("console") for line in block.splitlines() if line not in TRAINING
+]
 
 
 def make_session(results: Path, name: str) -> None:
@@ -93,6 +98,25 @@ def test_commands_of_the_readme_run(command: str) -> None:
         assert result.stderr.startswith("note: nothing is missing in results/")
 
 
+def test_the_commands_that_train_run_one_after_the_other(
+    photos: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the README, but with a tiny model on the CPU, for two epochs."""
+    photos(cat=30, dog=30)
+    monkeypatch.chdir(tmp_path)
+    small = "--device cpu --gpus 2 --model tiny-cnn --image-size 32 -b 4".split()
+    extra = {"train": [*small, "--epochs", "1"], "evaluate": ["--device", "cpu"], "predict": []}
+    for command in TRAINING:
+        arguments = shlex.split(command)[1:]
+        if "--resume" in arguments:
+            extra["train"] = ["--epochs", "2"]
+        result = CliRunner().invoke(cli, [*arguments, *extra[arguments[0]]])
+        assert result.exit_code == 0, result.output
+        assert "cat" in result.stdout or "top-1" in result.stdout
+        for folder in (tmp_path / "results").iterdir():
+            folder.rename(tmp_path / "results" / "20260101T000000Z-fedcba")
+
+
 def test_the_smoke_run_is_among_them() -> None:
     assert "mgpubench run --smoke" in COMMANDS
 
@@ -133,12 +157,20 @@ def test_no_page_or_source_names_a_path_of_a_developers_machine() -> None:
     assert not [path for path in texts if path.is_file() and pattern.search(path.read_bytes())]
 
 
-def test_every_column_is_explained_in_its_order() -> None:
+@pytest.mark.parametrize(
+    ("file", "record"),
+    [
+        ("runs.csv", RunRecord),
+        ("steps.csv", StepRecord),
+        ("epochs.csv", EpochRecord),
+        ("losses.csv", LossRecord),
+    ],
+)
+def test_every_column_is_explained_in_its_order(file: str, record: type) -> None:
     page = (ROOT / "docs" / "columns.md").read_text()
-    runs, steps = page.split("## steps.csv")
-    for text, record in ((runs, RunRecord), (steps, StepRecord)):
-        columns = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
-        assert columns == [field.name for field in fields(record)]
+    (section,) = (text for text in page.split("\n## ") if text.startswith(f"{file}: "))
+    columns = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert columns == [field.name for field in fields(record)]
 
 
 def test_every_finding_is_explained_and_no_other() -> None:
