@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import checkpoint
 import loading
 import torch
 import torchvision
@@ -239,6 +240,8 @@ BENCHES = {
     "pipeline": loading.pipeline,
     "workers": loading.workers,
     "folder": loading.folder,
+    "save": checkpoint.saving,
+    "load": checkpoint.loading,
     "ddp": ddp,
     "bare": bare,
 }

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
-from mgpubench.results.whole_file import write_whole
+from mgpubench.results.whole_file import sync_folder, write_whole
 
 
 @pytest.fixture
@@ -71,12 +74,31 @@ def test_a_disk_that_refuses_at_the_end_leaves_the_old_file(
     assert list(path.parent.iterdir()) == [path]
 
 
-@pytest.mark.parametrize(("durable", "calls"), [(True, 1), (False, 0)])
+@pytest.mark.parametrize(("durable", "synced"), [(True, ["file", "folder"]), (False, [])])
 def test_only_what_must_be_durable_waits_for_the_disk(
-    path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool, calls: int
+    path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool, synced: list[str]
 ) -> None:
-    synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", synced.append)
+    """First the content, and after the renaming the name."""
+    calls = []
+
+    def fsync(descriptor: int) -> None:
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        assert path.read_bytes() == (b"new" if is_folder else b"old")
+        calls.append("folder" if is_folder else "file")
+
+    monkeypatch.setattr(os, "fsync", fsync)
     with write_whole(path, durable=durable) as file:
         file.write(b"new")
-    assert len(synced) == calls
+    assert calls == synced
+
+
+@pytest.mark.parametrize(("number", "is_raised"), [(errno.EINVAL, False), (errno.EIO, True)])
+def test_a_file_system_need_not_be_able_to_make_names_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_raised: bool
+) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match="no") if is_raised else contextlib.nullcontext():
+        sync_folder(tmp_path)
