@@ -109,8 +109,6 @@ class Row:
     failed: int
     """Attempts that failed, including those that were repeated later."""
     interrupted: int
-    sessions: tuple[str, ...]
-    """The sessions of the runs that succeeded."""
     throughput_samples_per_s: float | None
     throughput_ci: Interval | None
     speedup: float | None
@@ -167,7 +165,6 @@ class _Table:
             runs=len(pool.ok_runs),
             failed=pool.count("failed"),
             interrupted=pool.count("interrupted"),
-            sessions=tuple(sorted({run.session_id for run in pool.ok_runs})),
             throughput_samples_per_s=stats.geometric_mean(pool.throughputs)
             if pool.throughputs
             else None,

@@ -24,6 +24,8 @@ INSPECT_MODEL = "mgpubench.training.preflight:inspect_model"
 CHECK_COMPILER = "mgpubench.training.compilation:check_compiler"
 RUN_RANK = "mgpubench.training.rank:run_rank"
 RUNNERS = "mgpubench.runners"
+NOTHING = "os:getpid"
+"""What the first worker of a fork server does, so that loading torch is not a part of a run."""
 
 TORCH = ("mgpubench.machine.cuda",)
 TRAINING = (
