@@ -13,8 +13,8 @@ from mgpubench.config.types import DEFAULT_MARGIN, DEFAULT_OUT
 from mgpubench.errors import BenchError, RequestRefused
 
 if TYPE_CHECKING:
-    from mgpubench.analysis.compare import Baseline, Row
     from mgpubench.analysis.gate import Gate
+    from mgpubench.analysis.row import Baseline, Row
     from mgpubench.analysis.stats import Interval
     from mgpubench.report.commands import Folders
     from mgpubench.results.merge import Reading
@@ -77,7 +77,7 @@ def parse_baseline_option(
     context: click.Context, parameter: click.Parameter, text: str | None
 ) -> Baseline | None:
     """A baseline by its name."""
-    from mgpubench.analysis.compare import parse_baseline
+    from mgpubench.analysis.row import parse_baseline
 
     if text is not None and not text:
         raise click.BadParameter("it is empty.", context, parameter)

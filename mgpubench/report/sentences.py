@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 
-from mgpubench.analysis.compare import Row, Versus
 from mgpubench.analysis.comparison import Comparison
 from mgpubench.analysis.findings.catalogue import KINDS, has_table_note
+from mgpubench.analysis.row import Row, Versus
 from mgpubench.analysis.stats import MIN_ROUNDS, MIN_SESSIONS
 from mgpubench.config.preset import STANDARD
 from mgpubench.format import (

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mgpubench.analysis.compare import Row, Versus, compare
+from mgpubench.analysis.compare import compare
+from mgpubench.analysis.row import Row, Versus
 from mgpubench.config.plan import Plan
 from mgpubench.config.run_config import RunConfig
 from mgpubench.config.types import DEFAULT_MARGIN

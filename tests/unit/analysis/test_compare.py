@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from scipy import stats as scipy_stats
 
-from mgpubench.analysis.compare import compare, parse_baseline
+from mgpubench.analysis.compare import compare
+from mgpubench.analysis.row import parse_baseline
 from tests.conftest import make_run_record as run
 
 MARGIN = 0.02

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from scipy import stats as scipy_stats
 
-from mgpubench.analysis.compare import Baseline, Row, Versus, compare, parse_baseline
+from mgpubench.analysis.compare import compare
+from mgpubench.analysis.row import Baseline, Row, Versus, parse_baseline
 from mgpubench.results.schema import RunRecord
 from tests.conftest import make_run_record as run
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from mgpubench.analysis.compare import Row, compare
+from mgpubench.analysis.compare import compare
 from mgpubench.analysis.groups import GROUP_KEY, group_of, group_records
+from mgpubench.analysis.row import Row
 from mgpubench.results.schema import RunRecord
 from tests.conftest import make_run_record as run
 

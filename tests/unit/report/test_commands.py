@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from mgpubench.analysis.compare import Row, compare
+from mgpubench.analysis.compare import compare
+from mgpubench.analysis.row import Row
 from mgpubench.report.commands import command_to_resume, command_to_run
 from mgpubench.results.schema import RunRecord
 from tests.conftest import make_run_record as run

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from mgpubench.analysis.compare import compare, parse_baseline
+from mgpubench.analysis.compare import compare
 from mgpubench.analysis.groups import GROUP_KEY
+from mgpubench.analysis.row import parse_baseline
 from mgpubench.report.export import CSV_COLUMNS, to_csv, to_json
 from tests.conftest import make_run_record as run
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from mgpubench.analysis.compare import Row, compare, parse_baseline
+from mgpubench.analysis.compare import compare
+from mgpubench.analysis.row import Row, parse_baseline
 from mgpubench.report.sentences import NO_FOLDERS, sentences_about
 from mgpubench.results.schema import RunRecord
 from tests.conftest import make_run_record as run

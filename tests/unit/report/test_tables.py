@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from mgpubench.analysis.compare import compare, parse_baseline
+from mgpubench.analysis.compare import compare
+from mgpubench.analysis.row import parse_baseline
 from mgpubench.report.tables import comparison_markdown, print_comparison
 from tests.conftest import make_run_record as run
 
