@@ -214,7 +214,27 @@ def test_several_verdicts_that_hold_together_are_explained() -> None:
     assert not [text for text in said(CLOSE) if "hold together" in text]
 
 
+def test_ddp_against_dp_is_mentioned_only_if_there_is_such_a_row() -> None:
+    records = [
+        *rounds("single", SINGLE),
+        *(record for count in (2, 4) for record in rounds("ddp", DDP, num_devices=count)),
+    ]
+    assert said(records)[-1] == (
+        "the verdicts against single hold together at 95 %, so each interval is wider"
+    )
+
+
 # Unpaired.
+
+
+def test_an_unpaired_variant_is_told_to_resume_since_its_row_has_no_command() -> None:
+    records = [
+        *rounds("ddp", DP, variant="a", variant_number=1),
+        *rounds("ddp", DDP, variant="b", variant_number=2, sitting=2),
+    ]
+    (text,) = said(records)
+    assert text.startswith("no verdict for ")
+    assert text.endswith("; mgpubench run --resume makes their rounds as a whole")
 
 
 def test_an_unpaired_ratio_has_its_reason_and_the_command_that_gives_a_verdict() -> None:
