@@ -17,8 +17,9 @@ from itertools import count
 from pathlib import Path
 
 from mgpubench.analysis import stats
-from mgpubench.analysis.compare import Row, compare
+from mgpubench.analysis.compare import compare
 from mgpubench.analysis.comparison import Comparison, Evidence, Session, conclude
+from mgpubench.analysis.row import Row
 from mgpubench.analysis.stats import ERROR_RATE
 from mgpubench.config.order import draw_order
 from mgpubench.results.merge import best_sittings

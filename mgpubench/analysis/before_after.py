@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mgpubench.analysis import stats
-from mgpubench.analysis.compare import evidence_of
 from mgpubench.analysis.groups import (
     GROUP_KEY,
     UNJUDGED,
@@ -20,6 +19,7 @@ from mgpubench.analysis.groups import (
     group_records,
     pool_runs,
 )
+from mgpubench.analysis.pairs import evidence_of
 from mgpubench.analysis.stats import Interval, Verdict
 from mgpubench.errors import NoUsableResults, RequestRefused
 from mgpubench.results.schema import RunRecord

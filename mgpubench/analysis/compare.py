@@ -8,126 +8,20 @@ comparisons of its own.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import log
 
 from mgpubench.analysis import stats
-from mgpubench.analysis.comparison import (
-    Comparison,
-    Evidence,
-    Session,
-    conclude,
-    interval_of_means,
-)
+from mgpubench.analysis.comparison import conclude
 from mgpubench.analysis.findings.mixed import SUPERLINEAR, UNEQUAL_LOADERS
 from mgpubench.analysis.findings.steadiness import NOT_STEADY, is_steady
 from mgpubench.analysis.groups import GROUP_KEY, Group, Pool, group_records, pool_runs
 from mgpubench.analysis.metrics import scaling_efficiency
-from mgpubench.analysis.stats import Interval, Verdict
-from mgpubench.config.types import MODES
+from mgpubench.analysis.pairs import evidence_of, interval_of_throughput
+from mgpubench.analysis.row import DP, SINGLE, Baseline, Row, Versus
+from mgpubench.analysis.stats import Interval
 from mgpubench.results.schema import RunRecord
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Baseline:
-    """The rows to divide by: those of a mode, of a mode with certain options, or of a variant."""
-
-    mode: str = ""
-    options: str | None = None
-    """None: the row without options, or the only one."""
-    variant: str = ""
-
-    @property
-    def name(self) -> str:
-        """As `--baseline` takes it."""
-        if self.variant:
-            return self.variant
-        return self.mode if self.options is None else f"{self.mode}/{self.options}"
-
-
-SINGLE = Baseline(mode="single")
-DP = Baseline(mode="dp")
-
-
-def parse_baseline(text: str) -> Baseline:
-    """`mode`, `mode/options`, or else the name of a variant."""
-    mode, slash, options = text.partition("/")
-    if mode in MODES:
-        return Baseline(mode=mode, options=options if slash else None)
-    return Baseline(variant=text)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Versus:
-    """A row against another one."""
-
-    baseline: str
-    """Name of the other row; empty if there is nothing to choose as a baseline."""
-    margin: float
-    """The relative difference that counts, e.g. 0.02."""
-    comparison: Comparison | None = None
-    """None if there is no such row, or this one has no runs that succeeded."""
-    is_judged: bool = True
-    """False for effective modes that do not measure the technique."""
-
-    @property
-    def ratio(self) -> float | None:
-        """The throughput divided by that of the other row."""
-        return self.comparison.ratio if self.comparison else None
-
-    @property
-    def interval(self) -> Interval | None:
-        """The confidence interval of the ratio."""
-        return self.comparison.interval if self.comparison else None
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """The verdict; None if there is nothing to judge."""
-        return self.comparison.verdict if self.comparison and self.is_judged else None
-
-    @property
-    def rounds_needed(self) -> int | None:
-        """Rounds that would settle an undecided verdict."""
-        return self.comparison.rounds_needed if self.comparison and self.is_judged else None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-    """One row of the table: all runs of one configuration within a group of equal work."""
-
-    group: Group
-    variant: str
-    mode: str
-    effective_mode: str
-    num_devices: int
-    options: str
-    runs: int
-    """Runs that succeeded, from which the figures are."""
-    failed: int
-    """Attempts that failed, including those that were repeated later."""
-    interrupted: int
-    sessions: tuple[str, ...]
-    """The sessions of the runs that succeeded."""
-    throughput_samples_per_s: float | None
-    throughput_ci: Interval | None
-    speedup: float | None
-    speedup_ci: Interval | None
-    scaling_efficiency: float | None
-    findings: tuple[str, ...]
-    finding_runs: dict[str, int]
-    """How many runs have each finding that single runs have."""
-    versus_baseline: Versus | None
-    """None for the baseline itself."""
-    versus_dp: Versus | None
-    """ddp against dp on as many devices, with any baseline; None if there is no dp."""
-
-    @property
-    def is_judged(self) -> bool:
-        """False if the row does not measure the technique."""
-        return self.versus_baseline is None or self.versus_baseline.is_judged
 
 
 def compare(records: Sequence[RunRecord], baseline: Baseline | None, margin: float) -> list[Row]:
@@ -155,7 +49,7 @@ class _Table:
 
     def row(self, pool: Pool) -> Row:
         speedup, speedup_ci = self._speedup(pool)
-        throughput_ci = _total_interval(pool)
+        throughput_ci = interval_of_throughput(pool)
         versus_dp = self._versus_dp.get(id(pool))
         return Row(
             group=self.group,
@@ -167,7 +61,6 @@ class _Table:
             runs=len(pool.ok_runs),
             failed=pool.count("failed"),
             interrupted=pool.count("interrupted"),
-            sessions=tuple(sorted({run.session_id for run in pool.ok_runs})),
             throughput_samples_per_s=stats.geometric_mean(pool.throughputs)
             if pool.throughputs
             else None,
@@ -291,34 +184,3 @@ def _may_divide(pool: Pool, other: Pool, baseline: Baseline) -> bool:
 def _group_order(group: Group) -> list[tuple[bool, object]]:
     values = [getattr(group, name) for name in GROUP_KEY]
     return [(value is None, value) for value in values]
-
-
-def _total_interval(pool: Pool) -> Interval | None:
-    """The 95 % interval of a row's throughput: over its runs, or over the means of its sessions."""
-    means = pool.session_means
-    if len(means) > 1:
-        return interval_of_means(means, stats.ERROR_RATE)
-    logs = tuple(map(log, pool.throughputs))
-    return Session(logs=logs).interval(stats.ERROR_RATE) if logs else None
-
-
-def evidence_of(changed: Pool, baseline: Pool) -> Evidence:
-    """The log ratios of two pools in the rounds that both have, session by session."""
-    sequential = changed.sequential_sessions | baseline.sequential_sessions
-    ours, theirs = changed.by_round, baseline.by_round
-    logs: defaultdict[str, list[float]] = defaultdict(list)
-    for key in ours:
-        if key in theirs:
-            logs[key[0]].append(log(ours[key] / theirs[key]))
-    return Evidence(
-        sessions=tuple(
-            Session(
-                logs=tuple(sorted(values)),
-                is_sequential=session in sequential,
-                session_id=session,
-            )
-            for session, values in logs.items()
-        ),
-        unpaired_ratio=stats.geometric_mean(changed.throughputs)
-        / stats.geometric_mean(baseline.throughputs),
-    )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mgpubench.analysis.groups import group_of
+from mgpubench.analysis.groups import Group, group_records
 from mgpubench.config.types import MODES
 from mgpubench.errors import NoUsableResults
 from mgpubench.results.merge import Reading
 from mgpubench.results.read import count_sessions, read_sessions, sessions_newest_first
+from mgpubench.results.schema import RunRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,15 +49,15 @@ def select_sessions(root: Path) -> Selection:
         NoUsableResults: if no session has an ok run.
     """
     modes: dict[Path, set[str]] = {}
-    groups = set()
+    groups: set[Group] = set()
     lacking: set[str] = set(MODES)
     for folder, records in sessions_newest_first(root):
-        ok = [record for record in records if record.is_ok]
-        if not modes and ok:
+        by_group = group_records([record for record in records if record.is_ok])
+        if not modes and by_group:
             modes[folder] = set(MODES)
-            groups = {group_of(record) for record in ok}
-            lacking -= {record.mode for record in ok}
-        elif found := lacking & {record.mode for record in ok if group_of(record) in groups}:
+            groups = set(by_group)
+            lacking -= _modes_of(by_group, groups)
+        elif found := lacking & _modes_of(by_group, groups):
             modes[folder] = found
             lacking -= found
         if modes and not lacking:
@@ -66,3 +68,8 @@ def select_sessions(root: Path) -> Selection:
             "See the column `error` in runs.csv for the reason.",
         )
     return Selection(modes=modes, left_out=max(0, count_sessions(root) - len(modes)))
+
+
+def _modes_of(by_group: Mapping[Group, Sequence[RunRecord]], groups: set[Group]) -> set[str]:
+    """The modes of the runs in some groups of equal work."""
+    return {run.mode for group, runs in by_group.items() if group in groups for run in runs}

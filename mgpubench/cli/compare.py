@@ -13,8 +13,8 @@ from mgpubench.config.types import DEFAULT_MARGIN, DEFAULT_OUT
 from mgpubench.errors import BenchError, RequestRefused
 
 if TYPE_CHECKING:
-    from mgpubench.analysis.compare import Baseline, Row
     from mgpubench.analysis.gate import Gate
+    from mgpubench.analysis.row import Baseline, Row
     from mgpubench.analysis.stats import Interval
     from mgpubench.report.commands import Folders
     from mgpubench.results.merge import Reading
@@ -31,15 +31,24 @@ class SidesCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Repeat the option before each of its paths, as Click wants it."""
         repeated: list[str] = []
-        side = ""
+        side = bare = ""
         for argument in args:
             if argument.startswith("-"):
-                side = argument if argument in SIDES else ""
+                refuse_bare_side(ctx, bare)
+                side = bare = argument if argument in SIDES else ""
                 if not side:
                     repeated.append(argument)
             else:
                 repeated += [side, argument] if side else [argument]
+                bare = ""
+        refuse_bare_side(ctx, bare)
         return super().parse_args(ctx, repeated)
+
+
+def refuse_bare_side(context: click.Context, side: str) -> None:
+    """Refuse --before or --after without a path: is a shell variable unset?"""
+    if side:
+        raise click.BadOptionUsage(side, f"Option {side!r} requires an argument.", context)
 
 
 def parse_margin(context: click.Context, parameter: click.Parameter, text: str) -> float:
@@ -68,7 +77,7 @@ def parse_baseline_option(
     context: click.Context, parameter: click.Parameter, text: str | None
 ) -> Baseline | None:
     """A baseline by its name."""
-    from mgpubench.analysis.compare import parse_baseline
+    from mgpubench.analysis.row import parse_baseline
 
     if text is not None and not text:
         raise click.BadParameter("it is empty.", context, parameter)
@@ -177,7 +186,8 @@ def compare_rows(
     return [
         (f"{row_place(row)} against {versus.baseline}", versus.interval)
         for row in rows
-        if (versus := row.versus_baseline) and versus.comparison and versus.is_judged
+        # Also rows of which no run succeeded: they must not let a gate pass.
+        if (versus := row.versus_baseline) and versus.is_judged
     ]
 
 
@@ -188,7 +198,7 @@ def compare_before_after(
     from rich.console import Console
 
     from mgpubench.analysis.before_after import compare_sides
-    from mgpubench.report.changes import changes_to_json, describe_changes
+    from mgpubench.report.changes import change_place, changes_to_json, describe_changes
     from mgpubench.report.tables import print_section, section_markdown
 
     result = compare_sides(read_named(before).records, read_named(after).records, options["margin"])
@@ -203,7 +213,7 @@ def compare_before_after(
     else:
         print_section(describe_changes(result), Console())
     return [
-        (f"{row.mode} on {row.num_devices} after against before", row.throughput.interval)
+        (f"{change_place(row)} after against before", row.throughput.interval)
         for row in result.rows
         if row.is_judged
     ]

@@ -155,6 +155,8 @@ def make_request(ctx: click.Context, given: Mapping[str, Any]) -> Request:
     """The request for the values of all options."""
     values = {name: value for name, value in given.items() if name not in ("variants", "aa")}
     base = request_of(values)
+    if is_given(ctx, "until") and not base.until:
+        raise RequestRefused("--until is empty", "Is a shell variable unset?")
     if given["aa"] and given["variants"]:
         raise RequestRefused("--aa and --variant exclude each other")
     beside = {
@@ -278,7 +280,7 @@ def conclude(outcome: Outcome) -> int:
     """Print the outcome of a session, and return the exit code."""
     from mgpubench.report.run_summary import print_summary
 
-    has_figures = outcome.failed < outcome.planned
+    has_figures = any(record.is_ok for record in outcome.records)
     try:
         if has_figures:
             print_summary(outcome.records, outcome.folder)

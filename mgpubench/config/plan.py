@@ -18,13 +18,18 @@ from mgpubench.config.order import draw_order
 from mgpubench.config.request import Request
 from mgpubench.config.request_checks import check_divisible
 from mgpubench.config.run_config import RunConfig
-from mgpubench.config.types import BF16_PRECISIONS, FP16_PRECISIONS, NUM_SYNTHETIC_CLASSES
+from mgpubench.config.types import (
+    BF16_PRECISIONS,
+    FP16_PRECISIONS,
+    MAX_NUMBER,
+    NUM_SYNTHETIC_CLASSES,
+)
 from mgpubench.errors import RequestRefused
 from mgpubench.format import format_count
 
 MAX_RUNS = 100_000
 
-ORDER_SEEDS = 2**32
+ORDER_SEEDS = MAX_NUMBER + 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -52,6 +52,11 @@ def changes_to_json(result: BeforeAfter) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
 
 
+def change_place(row: ChangedRow) -> str:
+    """A row as sentences name it: `ddp on 2 devices`."""
+    return f"{_label(row)} on {format_count(row.num_devices, 'device')}"
+
+
 def describe_gate(gate: Gate) -> list[str]:
     """A sentence for each ratio at a gate, and the result."""
     least = f"{(1 - gate.allowed):.4g}"

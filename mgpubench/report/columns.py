@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mgpubench.analysis.compare import Row, Versus
 from mgpubench.analysis.metrics import throughput_per_device
+from mgpubench.analysis.row import Row, Versus
 from mgpubench.analysis.stats import ERROR_RATE, Interval
 from mgpubench.format import (
     UNKNOWN,

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from mgpubench.analysis.compare import Row
 from mgpubench.analysis.groups import Group
+from mgpubench.analysis.row import Row
 from mgpubench.config.preset import STANDARD
 from mgpubench.config.types import (
     DEFAULT_MAX_ROUNDS,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from mgpubench.analysis.compare import Row, Versus
 from mgpubench.analysis.groups import GROUP_KEY
+from mgpubench.analysis.row import Row, Versus
 from mgpubench.analysis.stats import Interval
 from mgpubench.results.csv_format import write_rows
 

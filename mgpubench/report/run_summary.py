@@ -10,8 +10,9 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
-from mgpubench.analysis.compare import Row, compare
+from mgpubench.analysis.compare import compare
 from mgpubench.analysis.metrics import data_wait_share
+from mgpubench.analysis.row import Row
 from mgpubench.config.run_config import RunConfig
 from mgpubench.config.types import DEFAULT_MARGIN
 from mgpubench.format import (

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from mgpubench.analysis.compare import Row
 from mgpubench.analysis.groups import GROUP_KEY, Group
+from mgpubench.analysis.row import Row
 from mgpubench.config.types import DEFAULT_OPTIMIZER
 from mgpubench.format import UNKNOWN, plain
 from mgpubench.report.columns import Column, comparison_columns

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 
-from mgpubench.analysis.compare import Row, Versus
 from mgpubench.analysis.comparison import Comparison
 from mgpubench.analysis.findings.catalogue import KINDS, has_table_note
+from mgpubench.analysis.row import Row, Versus
 from mgpubench.analysis.stats import MIN_ROUNDS, MIN_SESSIONS
 from mgpubench.config.preset import STANDARD
 from mgpubench.format import (
@@ -22,10 +22,8 @@ from mgpubench.report.columns import row_label, row_place
 from mgpubench.report.commands import Folders, command_to_resume, command_to_run
 
 PAIRED_NOTE = "ratios are over the rounds that both rows have, totals over all runs of a row"
-FAMILY_NOTE = (
-    "the verdicts against {baseline} hold together at 95 %, so each interval is wider; ddp against "
-    "dp holds by itself"
-)
+FAMILY_NOTE = "the verdicts against {baseline} hold together at 95 %, so each interval is wider"
+OWN_FAMILY = "; ddp against dp holds by itself"
 
 MAX_ADVISED_ROUNDS = 100
 """More rounds are not recommended: the machine is too noisy."""
@@ -110,9 +108,15 @@ def _unpaired(rows: Sequence[Row]) -> Iterator[str]:
     if not unpaired:
         return
     names = ", ".join(dict.fromkeys(row_place(row) for row in unpaired))
+    # The command line of a variant is not in its row.
+    remedy = (
+        "mgpubench run --resume makes their rounds as a whole"
+        if any(row.variant for row in unpaired)
+        else f"to get one: {command_to_run(_to_measure(rows))}"
+    )
     yield (
         f"no verdict for {names}: no round of one sitting has both sides, and a machine may differ "
-        f"by several percent between two times; to get one: {command_to_run(_to_measure(rows))}"
+        f"by several percent between two times; {remedy}"
     )
 
 
@@ -195,7 +199,9 @@ def _family_note(rows: Sequence[Row]) -> Iterator[str]:
         and (row.versus_baseline.comparison.confidence or 0) > 0.951
     ]
     if shared:
-        yield FAMILY_NOTE.format(baseline=plain(shared[0].baseline))
+        is_apart = any(row.versus_dp and row.versus_dp != row.versus_baseline for row in rows)
+        own = OWN_FAMILY if is_apart else ""
+        yield FAMILY_NOTE.format(baseline=plain(shared[0].baseline)) + own
 
 
 def _table_notes(rows: Sequence[Row]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mgpubench.analysis.compare import Row
+from mgpubench.analysis.row import Row
 from mgpubench.report.columns import Column
 from mgpubench.report.commands import Folders
 from mgpubench.report.sections import Section, describe

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mgpubench.analysis.compare import Row, Versus, compare
+from mgpubench.analysis.compare import compare
+from mgpubench.analysis.row import Row, Versus
 from mgpubench.config.plan import Plan
 from mgpubench.config.run_config import RunConfig
 from mgpubench.config.types import DEFAULT_MARGIN
@@ -23,6 +24,7 @@ from mgpubench.results.session_folder import RUNS_CSV
 from mgpubench.session.recorder import Display, Recorder
 
 Environment = tuple[tuple[str, str], ...]
+Compared = tuple[Row, Versus]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,13 +57,16 @@ class Maker:
         self.display.add_runs(runs)
         try:
             went_on = self._make(runs)
-            while target and went_on and plan.rounds < target.max_rounds:
+            while target and went_on:
                 records = self._records()
                 undecided = undecided_comparisons(records, target.width)
-                if not undecided:
-                    self.display.notice(_why_no_more(plan.rounds, records, target))
+                if not undecided or plan.rounds >= target.max_rounds:
+                    self.display.notice(_why_no_more(plan.rounds, records, undecided, target))
                     break
-                self.display.notice(_why_another_round(plan.rounds, undecided, target))
+                self.display.notice(
+                    f"after {format_count(plan.rounds, 'round')} {_which(undecided, target)}: one "
+                    f"more round (at most {target.max_rounds})"
+                )
                 plan = plan.with_rounds(plan.rounds + 1)
                 added = plan.runs[-plan.num_configurations :]
                 self.display.add_runs(added)
@@ -111,16 +116,14 @@ def session_records(folder: Path) -> list[RunRecord]:
     return merge({path: read_runs(path)}).records
 
 
-def undecided_comparisons(
-    records: Sequence[RunRecord], width: float | None
-) -> list[tuple[Row, Versus]]:
+def undecided_comparisons(records: Sequence[RunRecord], width: float | None) -> list[Compared]:
     """The comparisons of a session that more rounds could decide or make narrow enough."""
     return [
         (row, versus) for row, versus in _comparisons(records) if not _is_reached(versus, width)
     ]
 
 
-def _comparisons(records: Sequence[RunRecord]) -> list[tuple[Row, Versus]]:
+def _comparisons(records: Sequence[RunRecord]) -> list[Compared]:
     return [
         (row, versus)
         for row in compare(best_sittings(records), None, DEFAULT_MARGIN)
@@ -138,8 +141,12 @@ def _is_reached(versus: Versus, width: float | None) -> bool:
     return (math.log(high) - math.log(low)) / 2 <= math.log1p(width)
 
 
-def _why_no_more(rounds: int, records: Sequence[RunRecord], target: Target) -> str:
+def _why_no_more(
+    rounds: int, records: Sequence[RunRecord], undecided: Sequence[Compared], target: Target
+) -> str:
     made = f"no round to add after {rounds}"
+    if undecided:
+        return f"{made} (--max-rounds {target.max_rounds}): {_which(undecided, target)}"
     if not _comparisons(records):
         return f"{made}: there is nothing to compare"
     if target.width is None:
@@ -147,13 +154,11 @@ def _why_no_more(rounds: int, records: Sequence[RunRecord], target: Target) -> s
     return f"{made}: every interval is within {target.width * 100:g} %"
 
 
-def _why_another_round(rounds: int, undecided: Sequence[tuple[Row, Versus]], target: Target) -> str:
+def _which(undecided: Sequence[Compared], target: Target) -> str:
     row, versus = undecided[0]
     more = f" and {len(undecided) - 1} more" if len(undecided) > 1 else ""
     interval = format_interval(versus.interval) if versus.interval else "no interval yet"
     goal = "undecided" if target.width is None else f"wider than {target.width * 100:g} %"
-    return (
-        f"after {format_count(rounds, 'round')} {row.mode} x{row.num_devices} against "
-        f"{versus.baseline} is {goal} ({interval}){more}: one more round (at most "
-        f"{target.max_rounds})"
-    )
+    variant = f" ({row.variant})" if row.variant else ""
+    label = f"{row.mode} x{row.num_devices}{variant}"
+    return f"{label} against {versus.baseline} is {goal} ({interval}){more}"

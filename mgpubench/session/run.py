@@ -34,7 +34,7 @@ from mgpubench.session.prepare import (
 from mgpubench.session.recorder import Display, Recorder, Sitting
 from mgpubench.session.resume import Progress, check_unchanged, read_progress
 from mgpubench.session.rounds import Environment, Maker, Target, session_records
-from mgpubench.session.workers import COUNT_GPUS, TORCH, preload_for
+from mgpubench.session.workers import COUNT_GPUS, NOTHING, TORCH, preload_for
 from mgpubench.training.data.listing import ImageListing
 
 
@@ -46,7 +46,7 @@ class Outcome:
     records: list[RunRecord]
     """The rows that count."""
     failed: int
-    """Runs of the plan without figures."""
+    """Runs without figures, and those that failed in this sitting."""
     planned: int
 
 
@@ -103,13 +103,15 @@ def run_session(request: Request, call: Call) -> Outcome:
             **installed_part(survey),
             **trained_part(workload),
         }
-        with open_session(Path(request.out), document, datetime.now(UTC)) as session:
+        with (
+            _supervisors(supervisor, request, listings, call) as supervisors,
+            open_session(Path(request.out), document, datetime.now(UTC)) as session,
+        ):
             sitting = Sitting(planned_rounds=plan.rounds, is_sequential=bool(request.until))
             recorder = Recorder(session, workload, call.display, sitting)
-            with _supervisors(supervisor, request, listings, call) as supervisors:
-                maker = _maker(supervisors, recorder, request, call)
-                maker.make_all(plan, plan.runs, _target(request.until, request.max_rounds))
-            return _outcome(session.folder)
+            maker = _maker(supervisors, recorder, request, call)
+            maker.make_all(plan, plan.runs, _target(request.until, request.max_rounds))
+            return _outcome(session.folder, sitting)
 
 
 def resume_session(resume: Resume, call: Call) -> Outcome:
@@ -128,7 +130,7 @@ def resume_session(resume: Resume, call: Call) -> Outcome:
         sitting = Sitting(progress.sitting, saved.plan.rounds, bool(request.until or resume.until))
         if not runs and target is None:
             _notify(call.display, [f"nothing is missing in {resume.folder}"])
-            return _outcome(resume.folder)
+            return _outcome(resume.folder, sitting)
         listings = list_data(request, call.stop)
         with open_supervisor(call.stop, preload_for(request)) as supervisor:
             machine, build = ask_torch(supervisor)
@@ -147,7 +149,7 @@ def resume_session(resume: Resume, call: Call) -> Outcome:
             with _supervisors(supervisor, request, listings, call) as supervisors:
                 maker = _maker(supervisors, recorder, request, call)
                 maker.make_all(plan, runs, target)
-            return _outcome(session.folder)
+            return _outcome(session.folder, sitting)
 
 
 def runs_to_make(progress: Progress, resume: Resume) -> tuple[Plan, list[RunConfig]]:
@@ -191,8 +193,11 @@ def _supervisors(
             env: stack.enter_context(open_supervisor(call.stop, preload_for(request), dict(env)))
             for env in environments
         }
-        for supervisor in supervisors.values():
+        for env, supervisor in supervisors.items():
             save_listings(supervisor, listings)
+            if env:
+                settings = (f"--env {name}={value}" for name, value in env)
+                supervisor.call(NOTHING, label=" ".join(settings))
         yield supervisors
 
 
@@ -220,10 +225,16 @@ def _environment(survey: Survey, plan: Plan) -> str:
     return environment_digest(recorded_environment(survey.environment), varied)
 
 
-def _outcome(folder: Path) -> Outcome:
+def _outcome(folder: Path, sitting: Sitting) -> Outcome:
     records = session_records(folder)
     done = {record.position for record in records if record.is_ok}
-    failed = {record.position for record in records} - done
+    failed = {
+        record.position
+        for record in records
+        if record.position not in done
+        # It has figures of an earlier sitting, but the round is not complete.
+        or (record.status == "failed" and record.sitting == sitting.number)
+    }
     return Outcome(folder, records, failed=len(failed), planned=len(done | failed))
 
 

@@ -32,6 +32,8 @@ READ_ABOUT = "mgpubench.training.checkpoint:read_about"
 PREDICT = "mgpubench.training.prediction:predict"
 EXPORT_SAFETENSORS = "mgpubench.training.safetensors_export:export_safetensors"
 RUNNERS = "mgpubench.runners"
+NOTHING = "os:getpid"
+"""What the first worker of a fork server does, so that loading torch is not a part of a run."""
 
 TORCH = ("mgpubench.machine.cuda",)
 TRAINING = (

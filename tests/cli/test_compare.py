@@ -83,8 +83,11 @@ def test_the_table_goes_to_stdout_and_says_what_is_total(write):
     assert (result.exit_code, result.stderr) == (0, "")
     lines = [text.rstrip() for text in result.stdout.splitlines()]
     assert lines[1].split()[0] == "total"
-    assert lines[5].split() == ["ddp", "2", "1", "162.0", "81.00", "-", "1.620", "undecided"]
-    assert lines[-1].startswith("ddp against dp on 2 devices: 1.620x (1 paired round): undecided")
+    assert lines[5].split() == ["ddp", "2", "1", "162.0", "81.00", "1.620", "undecided"]
+    assert lines[-1] == (
+        "ddp against dp on 2 devices: 1.620x (1 paired round of one session): undecided, at least "
+        "5 rounds are needed to tell (--rounds 6)"
+    )
 
 
 def test_cpu_rows_are_never_divided_by_cuda_rows(write):

@@ -125,7 +125,8 @@ def test_rows_say_what_was_loaded_and_by_how_many(
     (digest,) = {row["dataset_digest"] for row in found.values()}
     assert re.fullmatch("[0-9a-f]{16}", digest)
     (folder,) = tmp_path.glob("out/*")
-    assert json.loads((folder / "session.json").read_text())["dataset"]["digest"] == digest
+    (dataset,) = json.loads((folder / "session.json").read_text())["datasets"]
+    assert (dataset["name"], dataset["digest"]) == ("photos", digest)
 
     # The rest of a session must be made with the same images.
     path = folder / "runs.csv"

@@ -39,8 +39,8 @@ What the user sees of each fault, and how soon the command ends. This page is wr
 seconds count from the fault to the end of the command. If the fault was there before, they count
 from the start of the command, and include loading torch. No case leaves a process behind. A failed
 run is a row with `status=failed` and its cause in the column `error`. The other runs of the plan go
-on, unless `--fail-fast` is given, and `mgpubench run --resume SESSION` makes the failed and missing
-ones.
+on, unless `--fail-fast` is given, and `mgpubench run --resume SESSION` makes every round again in
+which a run failed or is missing.
 """
 TABLE = """
 ## {title}

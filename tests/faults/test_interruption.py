@@ -124,6 +124,39 @@ def test_ctrl_c_between_two_runs(
     assert "note: 1 finished run kept in out/" in command.err
 
 
+def test_ctrl_c_in_the_pause_between_two_runs(
+    run_here: Callable[..., Here], tmp_path: Path, report: Report
+) -> None:
+    """It does not wait for the end of the pause, and the run that comes next has not begun."""
+    sent: list[float] = []
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def interrupt_the_pause() -> None:
+        wait_until(lambda: statuses(tmp_path), 60, "the first run")
+        time.sleep(0.5)
+        sent.append(time.monotonic())
+        signal.pthread_kill(main, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt_the_pause, daemon=True)
+    thread.start()
+    options = ("--steps", 4, "--mode", "single", "--rounds", 3, "--cool-down", 600)
+    command = run_here(*TINY, *options, cwd=tmp_path)
+    thread.join()
+    name = "Ctrl-C (SIGINT) in the pause between two runs (`--cool-down`)"
+    report(
+        *(name, command, "error: interrupted by SIGINT"),
+        code=130,
+        mode="single",
+        kept="finished runs",
+        since_s=sent[0],
+    )
+    assert command.ended_s - sent[0] < 5
+    assert statuses(tmp_path) == ("ok",)
+    assert "note: 1 finished run kept in out/" in command.err
+    assert "; make the rest with: mgpubench run --resume out/" in command.err
+
+
 # Whole processes.
 
 

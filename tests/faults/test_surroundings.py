@@ -20,7 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from mgpubench.results.read import read_runs
+from mgpubench.analysis.compare import compare
+from mgpubench.results.read import read_runs, read_sessions
 from tests.faults.conftest import rows, statuses
 from tests.processes import Command, mgpubench, wait_until
 
@@ -372,7 +373,7 @@ def test_a_clock_that_is_set_back_does_not_change_the_figures(
 
 
 def test_a_session_whose_parent_was_killed_is_resumed(start: Start, tmp_path: Path) -> None:
-    """Exactly the missing runs are made, and the session looks as if nothing had happened."""
+    """All rounds that are not complete are made again, and no others."""
     plan = (*TINY, "--mode", "all", "--gpus", 2, "--rounds", 5, "--steps", 10)
     command = start(*plan)
 
@@ -386,16 +387,66 @@ def test_a_session_whose_parent_was_killed_is_resumed(start: Start, tmp_path: Pa
     (folder,) = (tmp_path / "out").iterdir()
     resumed = mgpubench("run", "--resume", folder, cwd=tmp_path)
     assert resumed.wait() == 0, resumed.err
-    records = read_runs(folder / "runs.csv").records
-    assert [record.position for record in records] == list(range(1, 16))
-    assert all(record.is_ok for record in records)
-    assert sorted((record.round, record.mode) for record in records) == sorted(
+    found = read_runs(folder / "runs.csv").records
+    whole = 3 * (made // 3)
+    assert [record.position for record in found] == [*range(1, made + 1), *range(whole + 1, 16)]
+    assert [record.sitting for record in found] == [1] * made + [2] * (15 - whole)
+    counting = read_sessions([folder]).records
+    assert all(record.is_ok for record in counting)
+    assert sorted((record.round, record.mode) for record in counting) == sorted(
         (number, mode) for number in range(1, 6) for mode in ("single", "dp", "ddp")
     )
+    assert pairs(folder) == 5
     again = mgpubench("run", "--resume", folder, cwd=tmp_path)
     assert again.wait() == 0
     assert "nothing is missing" in again.err
-    assert len(rows(tmp_path)) == 15
+    assert read_runs(folder / "runs.csv").records == found
+
+
+def pairs(folder: Path) -> int:
+    """Rounds in which ddp can be compared with dp."""
+    ddp = next(row for row in compare(read_sessions([folder]).records, None, 0.02) if row.versus_dp)
+    assert ddp.versus_dp is not None
+    assert ddp.versus_dp.comparison is not None
+    return ddp.versus_dp.comparison.pairs
+
+
+def test_a_session_that_is_killed_while_it_is_resumed_keeps_its_pairs(
+    start: Start, tmp_path: Path
+) -> None:
+    """Of the second round the first sitting has more runs than the one that was killed."""
+    # The pauses leave time to kill it after its first run.
+    plan = (*TINY, "--mode", "all", "--gpus", 2, "--rounds", 2, "--cool-down", 1)
+    first = start(*plan)
+    assert first.wait() == 0, first.err
+    (folder,) = (tmp_path / "out").iterdir()
+    path = folder / "runs.csv"
+    lines = path.read_text().splitlines(keepends=True)
+    lost = next(line for line in lines[4:] if ",single," in line)
+    path.write_text("".join(line for line in lines if line != lost))
+    kept = path.read_text()
+    assert pairs(folder) == 2
+
+    command = start("run", "--resume", folder)
+    wait_until(lambda: len(rows(tmp_path)) > 5, 60, "the first run of the second sitting")
+    command.family()
+    command.popen.kill()
+    command.wait()
+    command.assert_none_left()
+    assert path.read_text().startswith(kept)
+    assert [row["sitting"] for row in rows(tmp_path)] == ["1"] * 5 + ["2"]
+    assert pairs(folder) == 2
+
+    last = start("run", "--resume", folder)
+    assert last.wait() == 0, last.err
+    assert path.read_text().startswith(kept)
+    assert [row["sitting"] for row in rows(tmp_path)] == ["1"] * 5 + ["2"] + ["3"] * 3
+    assert pairs(folder) == 2
+    assert sum(record.is_ok for record in read_sessions([folder]).records) == 6
+    with (folder / "steps.csv").open(newline="") as file:
+        assert {row["run_id"] for row in csv.DictReader(file)} == {
+            row["run_id"] for row in rows(tmp_path)
+        }
 
 
 def test_nothing_listens_beyond_this_machine(start: Start, tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ def test_events_sum_to_the_window_and_agree_with_the_host(start: Start, tmp_path
     (row,) = rows(tmp_path)
     assert measured_sums(tmp_path) == [pytest.approx(float(row["window_s"]), rel=0.01)]
     assert "clock-mismatch" not in row["findings"]
+    assert ("short-window" in row["findings"].split(";")) == (float(row["window_s"]) < 1)
 
 
 def test_ddp_with_one_rank_over_nccl(start: Start, tmp_path: Path) -> None:
@@ -88,6 +89,22 @@ def test_two_replicas_on_one_gpu(start: Start, tmp_path: Path, mode: str) -> Non
     (row,) = rows(tmp_path)
     assert row["effective_mode"] == "oversubscribed"
     assert row["backend"] == ("gloo" if mode == "ddp" else "")
+
+
+def test_variants_with_variables_of_their_own(start: Start, tmp_path: Path) -> None:
+    """Each has a fork server, and neither of them nor the parent ever holds a CUDA context."""
+    command = start(
+        *(*SMALL, "--mode", "single"),
+        *("--variant", "default:", "--variant", "blocking: --env CUDA_LAUNCH_BLOCKING=1"),
+    )
+    assert command.wait(120) == 0, command.err
+    found = rows(tmp_path)
+    assert {row["variant"]: row["options"] for row in found} == {
+        "default": "",
+        "blocking": "env:CUDA_LAUNCH_BLOCKING=1",
+    }
+    assert len({row["environment"] for row in found}) == 1
+    assert "single blocking against default on 1 device: " in command.out
 
 
 def test_real_images(start: Start, tmp_path: Path, photos: Callable[..., Path]) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
-from mgpubench.analysis.findings import data, mixed, timing, work
+from mgpubench.analysis.findings import data, mixed, steadiness, timing, work
 from mgpubench.analysis.findings.catalogue import KINDS, findings_of, has_table_note
 from mgpubench.analysis.findings.kind import Finding, MeasuredRun, no_check
-from mgpubench.analysis.findings.timing import clock_disagreement, drift
+from mgpubench.analysis.findings.timing import clock_disagreement
 from mgpubench.analysis.metrics import summarize
 from mgpubench.config.run_config import RunConfig
 from mgpubench.results.rank_record import Compiling, RankRecord, Remark
@@ -171,36 +171,6 @@ def test_data_wait_may_take_5_percent_of_the_window(findings: Find) -> None:
     assert "--workers-per-gpu" in message
 
 
-def ramp(change: float, steps: int = 80) -> list[float]:
-    """Step times that rise evenly, so that a line through them gains `change` of their mean."""
-    # Means of 8 batches, m_i = 1 + change * (i - 3.5) / 7: first to last is `change` exactly.
-    size = steps // 8
-    return [0.1 * (1 + change * (i - 3.5) / 7) for i in range(8) for _ in range(size)]
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-def test_drift_of_more_than_1_percent_is_named(findings: Find, sign: int) -> None:
-    assert findings(ramp(sign * 0.0099)) == {}
-    found = findings(ramp(sign * 0.0101))
-    assert list(found) == ["not-steady"]
-    assert f"changed by {sign * 1.01:+.1f} % of their mean over the window" in found["not-steady"]
-    assert "(limit 1.0 %)" in found["not-steady"]
-
-
-@pytest.mark.parametrize(("warmup_steps", "advice"), [(12, 24), (10, 20), (5, 20), (200, 400)])
-def test_the_advice_on_drift_knows_the_warm_up_in_use(
-    findings: Find, warmup_steps: int, advice: int
-) -> None:
-    found = findings(ramp(-0.05), mode="dp", effective_mode="dp", warmup_steps=warmup_steps)
-    assert f"after {warmup_steps} warm-up steps; try --warmup-steps {advice}" in found["not-steady"]
-
-
-def test_a_run_that_slows_down_needs_no_longer_warm_up(findings: Find) -> None:
-    assert findings(ramp(0.05))["not-steady"].endswith(
-        "what slowed it down: heat, clocks, other work?"
-    )
-
-
 @pytest.mark.parametrize(("share", "codes"), [(None, []), (0.2, []), (0.201, ["busy-machine"])])
 def test_other_processes_may_take_20_percent_of_the_cpu_time(
     findings: Find, share: float | None, codes: list[str]
@@ -211,48 +181,77 @@ def test_other_processes_may_take_20_percent_of_the_cpu_time(
         assert "other processes took 20.1 % of the CPU time (limit 20.0 %)" in found["busy-machine"]
 
 
-def test_drift_is_not_looked_for_in_fewer_than_40_steps(findings: Find) -> None:
-    assert findings(ramp(0.5, steps=80)[::2][:39]) == {}
-    assert list(findings(ramp(0.5, steps=40))) == ["not-steady"]
+def lost(share: float) -> list[float]:
+    """Step times of which one stalls, for that share of the window of about 10 s."""
+    steady = [0.1 * math.exp(0.001 * (-1) ** i) for i in range(98)] + [0.1]
+    return [*steady, 0.1 + share * (sum(steady) + 0.1) / (1 - share)]
 
 
-def test_noise_is_not_mistaken_for_drift(findings: Find) -> None:
-    # Batch means 0.10, 0.12, 0.10, ...: the line rises by 4 %, its standard error is 8 %.
-    noisy = [0.1 if i % 2 == 0 else 0.12 for i in range(8) for _ in range(10)]
-    change, error = drift(noisy)
-    assert 0.01 < change < 2 * error
-    assert findings(noisy) == {}
+def test_stalled_steps_may_take_1_percent_of_the_window(findings: Find) -> None:
+    assert findings(lost(0.0099)) == {}
+    found = findings(lost(0.0101))
+    assert list(found) == ["stalls"]
+    assert found["stalls"].startswith("1.0 % of the window was lost in steps that took far longer")
+    assert "(limit 1.0 %): steps.csv shows which" in found["stalls"]
 
 
-def test_drift_is_that_of_a_fitted_line() -> None:
-    times = [0.1 + 0.001 * i + 0.004 * (i * i % 7) for i in range(80)]
-    means = np.array(times).reshape(8, 10).mean(axis=1)
-    (slope, _), covariance = np.polyfit(range(8), means, 1, cov=True)
-    scale = 7 / means.mean()
-    assert drift(times) == pytest.approx((slope * scale, np.sqrt(covariance[0, 0]) * scale))
+def test_one_step_of_a_hundred_medians_is_a_stall_that_the_median_does_not_show(
+    findings: Find,
+) -> None:
+    """It halves the throughput."""
+    found = findings([0.1] * 99 + [10.0])
+    assert list(found) == ["stalls"]
+    assert found["stalls"].startswith("49.7 % of the window was lost")
 
 
-def test_drift_leaves_out_a_remainder_at_the_start() -> None:
-    times = ramp(0.03, steps=48)
-    assert drift([5.0] * 7 + times) == pytest.approx(drift(times))
-    assert drift(times)[0] == pytest.approx(0.03)
+def test_stalls_are_those_of_the_rank_whose_window_decides(
+    rank_record: MakeRank, cpu_config: MakeConfig
+) -> None:
+    config = cpu_config(**{**CUDA, "steps": 100, "warmup_steps": 0})
+    stalled = rank_record([0.1] * 99 + [10.0], rank=0)
+    slower, faster = (rank_record([step_s] * 100, rank=1) for step_s in (0.2, 0.19))
+    for ranks, codes in (([stalled, slower], []), ([stalled, faster], ["stalls"])):
+        run = MeasuredRun(config, ranks, summarize(config, ranks))
+        found = [finding.code for finding in findings_of(run) if finding.code == "stalls"]
+        assert found == codes
+
+
+def test_a_long_warm_up_step_is_no_stall(findings: Find) -> None:
+    assert findings(STEADY, rank={"step_times_s": [30.0] + [0.1] * 119}) == {}
+
+
+@pytest.mark.parametrize(
+    ("step_s", "codes"), [(0.01, []), (0.00999, ["short-window"]), (0.004, ["short-window"])]
+)
+def test_a_window_on_gpus_takes_at_least_a_second(
+    findings: Find, step_s: float, codes: list[str]
+) -> None:
+    found = findings([step_s] * 100)
+    assert list(found) == codes
+    if step_s == 0.004:
+        assert "the window took 0.4 s" in found["short-window"]
+        assert found["short-window"].endswith("use --steps 250")
+
+
+def test_a_short_window_on_a_cpu_has_no_finding(findings: Find) -> None:
+    assert list(findings([0.001] * 100, device_type="cpu")) == ["cpu-smoke"]
 
 
 def test_several_findings_are_listed_in_order(findings: Find) -> None:
     found = findings(
-        ramp(0.05),
+        lost(0.5),
         device_type="cpu",
         warmup_steps=0,
         rank={
-            "window_s": 9.0,
+            "window_s": 30.0,
             "host_span_s": 8.0,
             "clock_span_s": 9.0,
             "final_loss": float("nan"),
-            "data_waits_s": list(itertools.repeat(0.05, 80)),
+            "data_waits_s": list(itertools.repeat(0.05, 100)),
         },
     )
     assert list(found) == [
-        "cpu-smoke", "no-warmup", "clock-mismatch", "not-steady", "loader-bound", "loss-not-finite",
+        "cpu-smoke", "no-warmup", "clock-mismatch", "stalls", "loader-bound", "loss-not-finite",
     ]  # fmt: skip
 
 
@@ -301,7 +300,7 @@ def test_problems_of_torch_compile_are_named(
 
 
 def test_every_kind_has_a_code_of_its_own_and_an_explanation() -> None:
-    kinds = [*work.KINDS, *timing.KINDS, *data.KINDS, *mixed.KINDS]
+    kinds = [*work.KINDS, *timing.KINDS, *steadiness.KINDS, *data.KINDS, *mixed.KINDS]
     assert list(KINDS) == [kind.code for kind in kinds]
     assert list(KINDS.values()) == kinds
     for kind in kinds:
@@ -311,7 +310,8 @@ def test_every_kind_has_a_code_of_its_own_and_an_explanation() -> None:
 
 
 def test_kinds_about_several_runs_have_no_check_of_a_single_one() -> None:
-    about_several = {*mixed.MIXED_IN_ROW, *mixed.MIXED_IN_TABLE, mixed.UNEQUAL_LOADERS}
+    about_several = {*mixed.MIXED_IN_ROW, mixed.UNEQUAL_LOADERS, mixed.SUPERLINEAR}
+    about_several |= {steadiness.NOT_STEADY}
     assert {code for code, kind in KINDS.items() if kind.check is no_check} == about_several
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import fields, replace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from mgpubench.analysis import metrics
@@ -162,7 +165,7 @@ def test_only_the_tails_are_unknown_of_a_run_of_one_step(
     figures = figures_of([0.5])
     unknown = {f.name for f in fields(Figures) if getattr(figures, f.name) is None}
     not_asked_for = {"skipped_images", "compile_s", "recompiles", "others_cpu_share"}
-    assert unknown == {"step_time_p95_s", "step_time_p99_s"} | not_asked_for
+    assert unknown == {"step_time_p95_s", "step_time_p99_s", "step_time_change"} | not_asked_for
 
 
 @pytest.mark.parametrize(
@@ -179,13 +182,20 @@ def test_the_share_of_others_is_what_was_busy_and_not_our_own(
     rank_record: Callable[..., RankRecord],
 ) -> None:
     """10 s of 4 cores: 30 busy, of which 12 + 11 were the ranks' and 1 this process's."""
-    before = CpuTime(at_s=100.0, busy_s=500.0, own_s=3.0)
-    after = CpuTime(at_s=110.0, busy_s=530.0, own_s=4.0)
+    before = CpuTime(at_s=100.0, busy_s=500.0, num_cores=4, own_s=3.0)
+    after = CpuTime(at_s=110.0, busy_s=530.0, num_cores=4, own_s=4.0)
     ranks = [rank_record([1.0], cpu_s=12.0), rank_record([1.0], cpu_s=11.0)]
-    assert metrics.others_cpu_share(before, after, ranks, 4) == pytest.approx(6 / 40)
-    assert metrics.others_cpu_share(before, replace(after, busy_s=510.0), ranks, 4) == 0.0
-    assert metrics.others_cpu_share(before, replace(after, busy_s=None), ranks, 4) is None
-    assert metrics.others_cpu_share(before, replace(after, at_s=100.2), ranks, 4) is None
+
+    def share(**changes: Any) -> float | None:
+        return metrics.others_cpu_share(before, replace(after, **changes), ranks)
+
+    assert share() == pytest.approx(6 / 40)
+    assert share(num_cores=64) == pytest.approx(6 / 640)
+    assert share(busy_s=510.0) == 0.0  # rounding of the kernel's counters
+    assert share(busy_s=580.0) == 1.0
+    assert share(busy_s=None) is None
+    assert share(at_s=100.2) is None
+    assert metrics.others_cpu_share(replace(before, busy_s=None), after, ranks) is None
 
 
 def test_efficiency_is_speed_up_over_devices() -> None:
@@ -228,3 +238,91 @@ def test_what_was_not_compiled_has_no_compile_time(figures_of: Callable[..., Fig
     figures = figures_of([0.1])
     assert figures.compile_s is None
     assert figures.recompiles is None
+
+
+# Change over the window.
+
+
+def ramp(change: float, steps: int = 80) -> list[float]:
+    """Step times that rise evenly, so that a line through them gains `change` of their mean."""
+    # Means of 8 batches, m_i = 1 + change * (i - 3.5) / 7: first to last is `change` exactly.
+    size = steps // 8
+    return [0.1 * (1 + change * (i - 3.5) / 7) for i in range(8) for _ in range(size)]
+
+
+@pytest.mark.parametrize("change", [0.03, -0.03, 0.0, 0.5])
+def test_the_change_of_the_step_time_is_that_of_a_line_over_the_window(change: float) -> None:
+    assert metrics.step_time_change(ramp(change)) == pytest.approx(change, abs=1e-12)
+
+
+def test_the_change_of_the_step_time_is_fitted_to_means_of_eight_batches() -> None:
+    times = [0.1 + 0.001 * i + 0.004 * (i * i % 7) for i in range(80)]
+    means = np.array(times).reshape(8, 10).mean(axis=1)
+    slope = np.polyfit(range(8), means, 1)[0]
+    assert metrics.step_time_change(times) == pytest.approx(slope * 7 / means.mean())
+
+
+def test_the_change_of_the_step_time_leaves_out_a_remainder_at_the_start() -> None:
+    times = ramp(0.03, steps=48)
+    assert metrics.step_time_change([5.0] * 7 + times) == metrics.step_time_change(times)
+
+
+def test_the_change_of_the_step_time_is_unknown_below_40_steps(
+    figures_of: Callable[..., Figures],
+) -> None:
+    assert metrics.step_time_change([0.1] * 39) is None
+    assert metrics.step_time_change([0.1] * 40) == pytest.approx(0.0, abs=1e-12)
+    assert figures_of([0.1] * 39).step_time_change is None
+    assert figures_of(ramp(0.02)).step_time_change == pytest.approx(0.02)
+
+
+def test_the_change_of_the_step_time_is_the_slowest_ranks_and_without_warm_up(
+    cpu_config: MakeConfig, rank_record: MakeRank
+) -> None:
+    config = cpu_config(mode="ddp", num_devices=2, steps=80, warmup_steps=2)
+    ranks = [
+        rank_record(ramp(0.05), (9.0, 7.0), rank=0),
+        rank_record([1.01 * time_s for time_s in ramp(-0.02)], (9.0, 7.0), rank=1),
+    ]
+    assert summarize(config, ranks).step_time_change == pytest.approx(-0.02)
+
+
+# Stalled steps.
+
+
+def test_time_lost_in_a_stalled_step_is_what_it_took_beyond_the_median() -> None:
+    """99 steps of about 100 ms, and one of 10 s: 9.9 s of 19.9 s."""
+    # Half of the logarithms are 0.001 above the centre and half below, so MAD is 0.001.
+    times = [0.1 * math.exp(0.001 * (-1) ** i) for i in range(98)] + [0.1, 10.0]
+    lost = 10.0 - 0.1
+    assert metrics.stalled_share(times) == pytest.approx(lost / sum(times), rel=1e-4)
+
+
+def test_a_step_stalls_beyond_five_deviations_of_the_logarithms() -> None:
+    """MAD 0.01 makes a deviation 0.014826, and five of them a factor of 1.0769."""
+    typical = [0.1 * math.exp(0.01 * sign) for sign in (*[-1] * 21, 0, *[1] * 20)]
+    limit = math.exp(5 * 1.4826 * 0.01)
+    assert limit == pytest.approx(1.0769, rel=1e-4)
+    assert metrics.stalled_share([*typical, 0.1 * (limit - 0.0001)]) == 0.0
+    longest = 0.1 * (limit + 0.0001)
+    share = metrics.stalled_share([*typical, longest])
+    assert share == pytest.approx((longest - 0.1) / (sum(typical) + longest))
+
+
+def test_a_step_that_was_far_too_fast_does_not_stall() -> None:
+    assert metrics.stalled_share([0.1, 0.1001] * 20 + [0.0001]) == 0.0
+
+
+def test_stalls_add_up() -> None:
+    times = [0.1 * math.exp(0.001 * (-1) ** i) for i in range(97)] + [0.1, 0.3, 0.5]
+    assert metrics.stalled_share(times) == pytest.approx((0.2 + 0.4) / sum(times), rel=1e-3)
+
+
+def test_without_any_noise_every_longer_step_stalls() -> None:
+    assert metrics.stalled_share([0.1] * 99 + [0.2]) == pytest.approx(0.1 / 10.1)
+    assert metrics.stalled_share([0.1] * 100) == 0.0
+
+
+def test_stalls_are_unknown_below_20_steps() -> None:
+    assert metrics.stalled_share([0.1] * 18 + [9.0]) is None
+    assert metrics.stalled_share([0.1] * 19 + [9.0]) is not None

@@ -1,172 +1,212 @@
-"""Ratio, interval and verdict against scipy.stats, which mgpubench itself does not use."""
+"""Half-widths, tests and hints against scipy.stats, and against formulas that are coded anew."""
+
+from __future__ import annotations
 
 import math
+import random
+from collections.abc import Sequence
 from itertools import count
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
+from scipy import integrate
 from scipy import stats as scipy_stats
 
-from mgpubench.analysis.stats import (
-    MAX_ROUNDS,
-    compare_paired,
-    compare_unpaired,
-    estimate,
-    geometric_mean,
-    judge,
-    student_t_quantile,
-)
+from mgpubench.analysis import stats
 
 MARGIN = 0.02
 DRIFT = [100.0, 103.0, 98.0, 101.0, 96.0, 104.0, 99.0]
-"""Throughputs of a baseline in seven rounds."""
+"""Throughputs in seven rounds."""
 
-NOISE = [0.004, -0.006, 0.001, 0.005, -0.003, -0.002, 0.001]
-"""Logarithms of what the changed side adds to the drift, round by round."""
-
-
-def changed_by(ratio, spread=1.0):
-    return [
-        base * ratio * math.exp(spread * noise) for base, noise in zip(DRIFT, NOISE, strict=True)
-    ]
+LOGS = [0.004, -0.006, 0.011, 0.005, -0.003, 0.002, 0.001]
+"""Log ratios of seven rounds."""
 
 
-def verdict_of(low, high):
-    """The four verdicts in METHOD.md's words, written down a second time."""
-    if low > 1 / (1 + MARGIN) and high < 1 + MARGIN:
-        return "equivalent"
-    if low <= 1 <= high:
-        return "undecided"
-    if low > 1:
-        return "faster"
-    return "slower"
-
-
-def logs(values):
+def logs(values: Sequence[float]) -> list[float]:
     return [math.log(value) for value in values]
 
 
-PAIRED = {
-    "faster": changed_by(1.17),
-    "slower": changed_by(0.85),
-    "equivalent": changed_by(1.003),
-    "undecided": changed_by(1.01, spread=8),
-}
-UNPAIRED = {
-    "faster": changed_by(1.17),
-    "slower": changed_by(0.85),
-    "equivalent": None,
-    "undecided": changed_by(1.02),
-}
-QUIET = [100.0, 100.2, 99.9, 100.1, 99.8, 100.0]
+# Means and variances.
 
 
-@pytest.mark.parametrize("verdict", PAIRED)
-def test_paired_comparison_equals_scipys_paired_t_test(verdict):
-    changed = PAIRED[verdict]
-    result = compare_paired(list(zip(changed, DRIFT, strict=True)), MARGIN)
+def test_geometric_mean_of_two_and_eight_is_four() -> None:
+    assert stats.geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
+    assert stats.geometric_mean(DRIFT) == pytest.approx(scipy_stats.gmean(DRIFT), rel=1e-14)
 
-    differences = [a - b for a, b in zip(logs(changed), logs(DRIFT), strict=True)]
-    by_test = scipy_stats.ttest_rel(logs(changed), logs(DRIFT)).confidence_interval(0.95)
-    by_hand = scipy_stats.t.interval(
-        0.95, len(differences) - 1, loc=sum(differences) / 7, scale=scipy_stats.sem(differences)
+
+@pytest.mark.parametrize("value", [1e-9, 0.1, 447.3, 1e11])
+def test_geometric_mean_of_equal_values_is_exactly_that_value(value: float) -> None:
+    assert stats.geometric_mean([value] * 7) == value
+
+
+def test_variance_divides_by_one_less_than_the_number() -> None:
+    assert stats.variance([1.0, 2.0, 6.0]) == pytest.approx(7.0)
+    assert stats.variance(LOGS) == pytest.approx(scipy_stats.tvar(LOGS), rel=1e-14)
+
+
+@given(st.lists(st.floats(1e-3, 1e6), min_size=3, max_size=12), st.randoms())
+def test_no_figure_depends_on_the_order_of_its_values(
+    values: list[float], rng: random.Random
+) -> None:
+    """Not in its last digit: the same runs in another file give the same table."""
+    shuffled = rng.sample(values, len(values))
+    others = [value * 1.5 for value in values[:-1]]
+    assert stats.geometric_mean(shuffled) == stats.geometric_mean(values)
+    assert stats.log_mean(shuffled) == stats.log_mean(values)
+    assert stats.variance(shuffled) == stats.variance(values)
+    assert stats.welch_half_width(shuffled, others, 0.05) == stats.welch_half_width(
+        values, others, 0.05
     )
-    assert result.ratio == pytest.approx(scipy_stats.gmean(changed) / scipy_stats.gmean(DRIFT))
-    assert result.interval == pytest.approx((math.exp(by_test.low), math.exp(by_test.high)))
-    assert result.interval == pytest.approx(tuple(map(math.exp, by_hand)))
-    assert result.verdict == verdict == verdict_of(math.exp(by_test.low), math.exp(by_test.high))
-    assert (result.pairs, result.paired) == (7, True)
+    assert stats.noise_floor(logs(shuffled)) == stats.noise_floor(logs(values))
+    assert stats.rounds_to_decide(logs(shuffled), MARGIN, 0.05) == stats.rounds_to_decide(
+        logs(values), MARGIN, 0.05
+    )
+    samples = [values, others, [3.0, 4.0]]
+    assert stats.means_differ_by_chance(
+        [shuffled, samples[2], others]
+    ) == stats.means_differ_by_chance(samples)
 
 
-@pytest.mark.parametrize("verdict", UNPAIRED)
-def test_unpaired_comparison_equals_scipys_welch_test(verdict):
-    baseline = QUIET if verdict == "equivalent" else DRIFT
-    changed = UNPAIRED[verdict] or [100.4, 100.1, 100.3, 100.6, 100.2]
-    result = compare_unpaired(changed, baseline, MARGIN)
-
-    welch = scipy_stats.ttest_ind(logs(changed), logs(baseline), equal_var=False)
-    low, high = map(math.exp, welch.confidence_interval(0.95))
-    assert result.ratio == pytest.approx(scipy_stats.gmean(changed) / scipy_stats.gmean(baseline))
-    assert result.interval == pytest.approx((low, high))
-    assert result.verdict == verdict == verdict_of(low, high)
-    assert (result.pairs, result.paired) == (min(len(changed), len(baseline)), False)
+# Half-widths.
 
 
-def test_the_interval_excludes_one_exactly_where_scipys_p_value_is_below_five_percent():
-    outcomes = set()
-    for ratio in (0.99, 0.995, 0.997, 1.0, 1.002, 1.004, 1.006, 1.01):
-        changed = changed_by(ratio)
-        low, high = compare_paired(list(zip(changed, DRIFT, strict=True)), MARGIN).interval
-        p_value = scipy_stats.ttest_rel(logs(changed), logs(DRIFT)).pvalue
-        assert (low > 1 or high < 1) == (p_value < 0.05)
-        outcomes.add(bool(p_value < 0.05))
-    assert outcomes == {True, False}
+@pytest.mark.parametrize("freedom", [2, 4, 6, 7.5, 200])
+def test_t_quantile_equals_scipys(freedom: float) -> None:
+    for probability in (0.8, 0.975, 0.995):
+        assert stats.student_t_quantile(probability, freedom) == pytest.approx(
+            scipy_stats.t.ppf(probability, freedom), rel=1e-12
+        )
 
 
-@pytest.mark.parametrize(("ratio", "spread"), [(1.01, 8), (1.0, 6), (1.018, 5), (0.97, 12)])
-def test_rounds_needed_is_the_first_number_of_paired_rounds_that_settles_it(ratio, spread):
-    changed = changed_by(ratio, spread)
-    result = compare_paired(list(zip(changed, DRIFT, strict=True)), MARGIN)
-    differences = [a - b for a, b in zip(logs(changed), logs(DRIFT), strict=True)]
-    mean = math.fsum(differences) / 7
-    deviation = math.sqrt(math.fsum((d - mean) ** 2 for d in differences) / 6)
-
-    def settles(rounds):
-        half = scipy_stats.t.ppf(0.975, rounds - 1) * deviation / math.sqrt(rounds)
-        return verdict_of(math.exp(mean - half), math.exp(mean + half)) != "undecided"
-
-    assert result.verdict == "undecided"
-    assert result.rounds_needed == next(n for n in count(2) if settles(n))
+@pytest.mark.parametrize("error_rate", [0.05, 0.025, 0.01])
+def test_t_half_width_is_that_of_scipys_interval(error_rate: float) -> None:
+    low, high = scipy_stats.t.interval(1 - error_rate, 6, loc=0, scale=scipy_stats.sem(LOGS))
+    spread = math.sqrt(stats.variance(LOGS))
+    assert stats.t_half_width(spread, 7, error_rate) == pytest.approx((high - low) / 2, rel=1e-12)
 
 
-def test_rounds_needed_is_the_first_number_of_runs_a_side_that_settles_it_unpaired():
-    changed = changed_by(1.02)[:6]
-    result = compare_unpaired(changed, DRIFT, MARGIN)
-    variances = [float(scipy_stats.tvar(logs(side))) for side in (changed, DRIFT)]
-    mean = math.log(scipy_stats.gmean(changed) / scipy_stats.gmean(DRIFT))
-
-    def settles(runs):
-        error = math.sqrt(sum(variances) / runs)
-        freedom = sum(variances) ** 2 * (runs - 1) / sum(v**2 for v in variances)
-        half = scipy_stats.t.ppf(0.975, freedom) * error
-        return verdict_of(math.exp(mean - half), math.exp(mean + half)) != "undecided"
-
-    assert result.verdict == "undecided"
-    assert result.rounds_needed == next(n for n in count(7) if settles(n))
+def test_without_spread_every_half_width_is_zero() -> None:
+    assert stats.t_half_width(0.0, 5, 0.05) == 0.0
+    assert stats.sequence_half_width(0.0, 5, 0.05) == 0.0
+    assert stats.welch_half_width([1.0] * 3, [2.0] * 3, 0.05) == 0.0
 
 
-def test_no_number_of_rounds_is_promised_where_ten_thousand_would_not_do():
-    pairs = [(100.0, 1.0), (1.0, 100.0), (90.0, 1.0), (1.0, 90.0), (1.0, 1.0)]
-    result = compare_paired(pairs, MARGIN)
-    assert (result.verdict, result.rounds_needed) == ("undecided", None)
-    assert MAX_ROUNDS == 10_000
+@pytest.mark.parametrize("error_rate", [0.05, 0.01])
+def test_welch_half_width_is_that_of_scipys_interval(error_rate: float) -> None:
+    first, second = logs(DRIFT), logs([100.4, 100.1, 100.3])
+    test = scipy_stats.ttest_ind(first, second, equal_var=False)
+    low, high = test.confidence_interval(1 - error_rate)
+    half_width = stats.welch_half_width(first, second, error_rate)
+    assert half_width == pytest.approx((high - low) / 2, rel=1e-12)
+    assert stats.welch_half_width(second, first, error_rate) == pytest.approx(half_width)
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3, 4])
-def test_fewer_than_five_rounds_give_a_ratio_and_no_interval(rounds):
-    result = compare_paired([(117.0, 100.0)] * rounds, MARGIN)
-    assert result.ratio == pytest.approx(1.17)
-    assert (result.interval, result.verdict, result.rounds_needed) == (None, "undecided", 5)
+# The confidence sequence.
 
 
-@pytest.mark.parametrize(("changed", "baseline"), [(4, 9), (9, 4), (1, 5), (1, 1)])
-def test_welch_needs_five_runs_on_each_side(changed, baseline):
-    result = compare_unpaired([117.0] * changed, [100.0] * baseline, MARGIN)
-    assert (result.interval, result.verdict, result.rounds_needed) == (None, "undecided", 5)
-    assert result.pairs == min(changed, baseline)
+def test_sequence_half_width_by_hand() -> None:
+    """n = 5 and n = 20, worked out on paper for a spread of 1."""
+    # c = 6, Q = (2.44949 / 0.05) ** 0.4 = 4.742885, x = 3.742885 / (1 - 0.790481) = 17.8642
+    assert stats.sequence_half_width(1.0, 5, 0.05) == pytest.approx(3.780388, rel=1e-5)
+    # c = 21, Q = (4.58258 / 0.05) ** 0.1 = 1.571136, x = 0.571136 / (1 - 0.0748160) = 0.617322
+    assert stats.sequence_half_width(1.0, 20, 0.05) == pytest.approx(0.765804, rel=1e-5)
 
 
-def test_pairing_sees_through_drift_that_hides_the_difference_from_welch():
-    changed = changed_by(1.03)
-    assert compare_paired(list(zip(changed, DRIFT, strict=True)), MARGIN).verdict == "faster"
-    assert compare_unpaired(changed, DRIFT, MARGIN).verdict == "undecided"
+@pytest.mark.parametrize("n", [5, 7, 10, 30, 200])
+@pytest.mark.parametrize("error_rate", [0.05, 0.05 / 4])
+def test_sequence_half_width_equals_its_formula(n: int, error_rate: float) -> None:
+    c = 1 + n
+    q = (math.sqrt(c) / error_rate) ** (2 / n)
+    expected = math.inf
+    if q < c:
+        expected = 0.02 / math.sqrt(n) * math.sqrt((n - 1) * (q - 1) / (1 - q / c))
+    assert stats.sequence_half_width(0.02, n, error_rate) == pytest.approx(expected, rel=1e-12)
 
 
-def test_runs_without_any_spread_are_judged_by_their_ratio():
-    assert compare_paired([(100.0, 100.0)] * 5, MARGIN).interval == (1.0, 1.0)
-    assert compare_paired([(100.0, 100.0)] * 5, MARGIN).verdict == "equivalent"
-    assert compare_unpaired([130.0] * 5, [100.0] * 5, MARGIN).verdict == "faster"
+@pytest.mark.parametrize(("n", "error_rate"), [(5, 0.05), (8, 0.05), (12, 0.01), (40, 0.025)])
+def test_at_its_end_the_mixture_of_likelihoods_is_one_over_the_error_rate(
+    n: int, error_rate: float
+) -> None:
+    """The definition: noncentral t over central t, over effects with a standard normal prior."""
+    bound = stats.sequence_half_width(1.0, n, error_rate) * math.sqrt(n)
+
+    def weighted(effect: float) -> float:
+        density = scipy_stats.nct.pdf(bound, n - 1, math.sqrt(n) * effect)
+        return float(density * scipy_stats.norm.pdf(effect))
+
+    mixture = integrate.quad(weighted, -8, 8, limit=200, points=[bound / math.sqrt(n)])[0]
+    ratio = mixture / scipy_stats.t.pdf(bound, n - 1)
+    assert ratio == pytest.approx(1 / error_rate, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "first"), [(1, 5), (2, 6), (3, 6), (4, 6), (5, 6), (6, 6), (12, 7)]
+)
+def test_the_first_look_is_at_five_rounds_and_later_with_more_rows(rows: int, first: int) -> None:
+    widths = [stats.sequence_half_width(0.02, n, 0.05 / rows) for n in range(2, 12)]
+    assert [math.isinf(width) for width in widths] == [n < first for n in range(2, 12)]
+
+
+def test_a_sequence_never_looks_before_five_rounds() -> None:
+    """Also where the formula would give a figure."""
+    assert stats.sequence_half_width(0.02, 4, 0.5) == math.inf
+    assert stats.sequence_half_width(0.02, 5, 0.5) < math.inf
+
+
+@pytest.mark.parametrize("n", [5, 6, 10, 100, 5000])
+def test_a_sequence_is_wider_than_a_single_look_and_becomes_narrower(n: int) -> None:
+    width = stats.sequence_half_width(0.02, n, 0.05)
+    assert width > stats.t_half_width(0.02, n, 0.05)
+    assert stats.sequence_half_width(0.02, n + 1, 0.05) < width
+
+
+# Do sessions differ?
+
+
+def test_two_means_are_tested_like_welchs_t_test() -> None:
+    first, second = logs(DRIFT), logs([104.0, 106.0, 105.0, 104.5])
+    expected = scipy_stats.ttest_ind(first, second, equal_var=False).pvalue
+    assert stats.means_differ_by_chance([first, second]) == pytest.approx(expected, rel=1e-10)
+
+
+def test_six_means_are_tested_as_in_a_published_example() -> None:
+    """R's own for oneway.test, InsectSprays: F = 36.065, df 5 and 30.043, p-value = 7.999e-12."""
+    sprays = [
+        [10, 7, 20, 14, 14, 12, 10, 23, 17, 20, 14, 13],
+        [11, 17, 21, 11, 16, 14, 17, 17, 19, 21, 7, 13],
+        [0, 1, 7, 2, 3, 1, 2, 1, 3, 0, 1, 4],
+        [3, 5, 12, 6, 4, 3, 5, 5, 5, 5, 2, 4],
+        [3, 5, 3, 5, 3, 6, 1, 1, 3, 2, 6, 4],
+        [11, 9, 15, 22, 15, 16, 13, 10, 26, 26, 24, 13],
+    ]
+    assert stats.means_differ_by_chance(sprays) == pytest.approx(7.999e-12, rel=1e-3)
+
+
+def test_three_means_are_tested_by_welchs_formula() -> None:
+    samples = [LOGS, [0.02, 0.03, 0.01, 0.04], [0.0, 0.011, 0.004, 0.002, 0.01]]
+    k = len(samples)
+    weights = [len(s) / scipy_stats.tvar(s) for s in samples]
+    centre = sum(w * sum(s) / len(s) for w, s in zip(weights, samples, strict=True)) / sum(weights)
+    between = sum(
+        w * (sum(s) / len(s) - centre) ** 2 for w, s in zip(weights, samples, strict=True)
+    )
+    tau = sum(
+        (1 - w / sum(weights)) ** 2 / (len(s) - 1) for w, s in zip(weights, samples, strict=True)
+    )
+    statistic = between / (k - 1) / (1 + 2 * (k - 2) * tau / (k**2 - 1))
+    expected = scipy_stats.f.sf(statistic, k - 1, (k**2 - 1) / (3 * tau))
+    assert stats.means_differ_by_chance(samples) == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    "samples", [[], [LOGS], [LOGS, [0.1]], [LOGS, []], [LOGS, [0.25, 0.25, 0.25]]], ids=str
+)
+def test_means_without_a_spread_are_not_tested(samples: list[list[float]]) -> None:
+    assert stats.means_differ_by_chance(samples) is None
+
+
+# Verdicts and hints.
 
 
 @pytest.mark.parametrize(
@@ -181,42 +221,81 @@ def test_runs_without_any_spread_are_judged_by_their_ratio():
         ((0.999, 1.021), "undecided"),
     ],
 )
-def test_verdict_follows_from_interval_and_margin(interval, verdict):
-    assert judge(interval, MARGIN) == verdict
+def test_verdict_follows_from_interval_and_margin(
+    interval: stats.Interval | None, verdict: str
+) -> None:
+    assert stats.judge(interval, MARGIN) == verdict
 
 
-def test_geometric_mean_of_two_and_eight_is_four():
-    assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
+@pytest.mark.parametrize("centre", [-0.05, 0.0, 0.05])
+def test_an_infinite_half_width_is_no_interval(centre: float) -> None:
+    assert stats.to_interval(centre, math.inf) is None
+    assert stats.to_interval(centre, 0.01) == pytest.approx(
+        (math.exp(centre - 0.01), math.exp(centre + 0.01))
+    )
 
 
-def test_one_observation_has_a_mean_and_no_interval():
-    single = estimate([math.log(7.0)])
-    assert single.value == pytest.approx(7.0)
-    assert (single.standard_error, single.interval) == (None, None)
+def first_narrow_enough(sample: Sequence[float], margin: float, error_rate: float) -> int:
+    """The hint, coded anew: a mean half a standard error nearer to the hardest case, log-halfway to
+    the margin, and the spread that is exceeded in 20 of 100 samples."""
+    n, mean = len(sample), sum(sample) / len(sample)
+    spread = float(scipy_stats.tstd(sample))
+    cautious = spread * math.sqrt((n - 1) / scipy_stats.chi2.ppf(0.2, n - 1))
+    edge = math.log(1 + margin)
+    # Narrow enough to exclude 1, or to lie within the margin: whichever is easier.
+    easier = max(abs(mean), edge - abs(mean))
+    target = max(edge / 2, easier - spread / math.sqrt(n) / 2)
+
+    def half_width(rounds: int) -> float:
+        c = rounds + 1
+        q = (math.sqrt(c) / error_rate) ** (2 / rounds)
+        if q >= c:
+            return math.inf
+        return cautious * math.sqrt((rounds - 1) / rounds * (q - 1) / (1 - q / c))
+
+    return next(rounds for rounds in count(n + 1) if half_width(rounds) < target)
 
 
-def test_interval_of_a_mean_equals_scipys():
-    sample = logs(DRIFT)
-    low, high = scipy_stats.t.interval(0.95, 6, loc=sum(sample) / 7, scale=scipy_stats.sem(sample))
-    assert estimate(sample).interval == pytest.approx((math.exp(low), math.exp(high)))
+@pytest.mark.parametrize("shift", [0.0, 0.005, 0.01, 0.02, -0.03])
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+@pytest.mark.parametrize("error_rate", [0.05, 0.025])
+def test_the_hint_is_the_first_number_of_rounds_that_would_settle_it(
+    shift: float, scale: float, error_rate: float
+) -> None:
+    sample = [scale * value + shift for value in LOGS]
+    expected = first_narrow_enough(sample, MARGIN, error_rate)
+    assert expected >= 8
+    assert stats.rounds_to_decide(sample, MARGIN, error_rate) == expected
 
 
-@pytest.mark.parametrize("freedom", [4, 6, 7.5, 200])
-def test_t_quantile_equals_scipys(freedom):
-    assert student_t_quantile(0.975, freedom) == pytest.approx(scipy_stats.t.ppf(0.975, freedom))
+def test_no_number_of_rounds_is_promised_where_ten_thousand_would_not_do() -> None:
+    assert stats.rounds_to_decide([4.6, -4.6, 4.5, -4.5, 0.0], MARGIN, 0.05) is None
+    assert stats.MAX_ROUNDS == 10_000
 
 
-@given(
-    st.lists(st.tuples(st.floats(1e-3, 1e6), st.floats(1e-3, 1e6)), min_size=5, max_size=12),
-    st.floats(0.001, 0.5),
-)
-def test_swapping_the_sides_inverts_ratio_interval_and_verdict(pairs, margin):
-    forth = compare_paired(pairs, margin)
-    back = compare_paired([(baseline, changed) for changed, baseline in pairs], margin)
-    low, high = back.interval
-    assert forth.ratio == pytest.approx(1 / back.ratio)
-    assert forth.interval == pytest.approx((1 / high, 1 / low))
-    # On the margin itself rounding decides, on either side differently.
-    assume(all(abs(abs(math.log(bound)) - math.log1p(margin)) > 1e-9 for bound in (low, high)))
-    opposite = {"faster": "slower", "slower": "faster"}
-    assert forth.verdict == opposite.get(back.verdict, back.verdict)
+def test_who_follows_the_hint_is_mostly_decided() -> None:
+    """The spread in the sample may be small by chance, so the hint takes its upper limit."""
+    rng = random.Random(1)
+    decided = asked = 0
+    while asked < 200:
+        sample = [rng.gauss(0.0, 0.02) for _ in range(6)]
+        needed = stats.rounds_to_decide(sample, MARGIN, 0.05)
+        if needed is None or needed > 300:
+            continue
+        asked += 1
+        while len(sample) < needed:
+            sample.append(rng.gauss(0.0, 0.02))
+            spread = math.sqrt(stats.variance(sample))
+            half_width = stats.sequence_half_width(spread, len(sample), 0.05)
+            verdict = stats.judge(stats.to_interval(stats.mean(sample), half_width), MARGIN)
+            if verdict != "undecided":
+                decided += 1
+                break
+    assert decided >= 168  # 84 of 100
+
+
+def test_noise_floor_by_hand() -> None:
+    """(t.975 + t.80) s / sqrt(n): (2.570582 + 0.919544) x 0.02 / sqrt(6) for six rounds."""
+    sample = [0.02 * math.sqrt(5 / 6) * sign for sign in (1, -1, 1, -1, 1, -1)]
+    assert math.sqrt(stats.variance(sample)) == pytest.approx(0.02)
+    assert stats.noise_floor(sample) == pytest.approx(math.expm1(0.0284967), rel=1e-4)

@@ -50,7 +50,7 @@ def followers(order: list[int], k: int) -> tuple[list[int], list[int]]:
 
 def test_three_configurations_follow_each_other_equally_often_in_six_rounds() -> None:
     """Of 17 neighbours at most 5, where two rounds meet, can be X after X."""
-    for seed in range(300):
+    for seed in range(150):
         others, itself = followers(draw_order(3, 6, random.Random(seed)), 3)
         assert sum(others) + sum(itself) == 17
         assert max(others) - min(others) <= 1
@@ -70,13 +70,13 @@ def test_added_rounds_keep_the_neighbours_even(k: int, most: int) -> None:
 
 
 def test_no_neighbour_is_preferred_over_many_seeds() -> None:
-    """Each of 6 ordered pairs is a sixth of all: its standard error here is 0.2 % of that."""
+    """Each of 6 ordered pairs is a sixth of all: its standard error here is 0.8 % of that."""
     pairs, itself = [0] * 6, [0] * 3
-    for seed in range(1000):
+    for seed in range(500):
         of_others, of_itself = followers(draw_order(3, 6, random.Random(seed)), 3)
         pairs = [total + more for total, more in zip(pairs, of_others, strict=True)]
         itself = [total + more for total, more in zip(itself, of_itself, strict=True)]
-    assert all(abs(6 * count / sum(pairs) - 1) < 0.02 for count in pairs), pairs
+    assert all(abs(6 * count / sum(pairs) - 1) < 0.03 for count in pairs), pairs
     assert all(abs(3 * count / sum(itself) - 1) < 0.06 for count in itself), itself
 
 

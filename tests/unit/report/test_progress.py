@@ -14,6 +14,7 @@ from mgpubench.config.plan import make_plan
 from mgpubench.config.request import Request
 from mgpubench.report import progress
 from mgpubench.report.progress import SessionDisplay
+from tests.conftest import make_run_record
 
 
 class Clock:
@@ -58,7 +59,7 @@ def test_a_bar_is_for_terminals_that_can_show_all_of_it(
     monkeypatch.delenv("NO_COLOR", raising=False)
     shown = SessionDisplay(verbose=False)
     try:
-        shown.begin_session(make_plan(Request(gpus=(2,), modes=("ddp",), rounds=1), machine(2)))
+        shown.add_runs(make_plan(Request(gpus=(2,), modes=("ddp",), rounds=1), machine(2)).runs)
         shown.notice("a note")
     finally:
         shown.close()
@@ -75,7 +76,7 @@ def test_a_log_of_a_thousand_steps_is_short_at_any_speed(
     request = Request(gpus=(2,), modes=("ddp",), steps=980, rounds=1)
     plan = make_plan(request, machine(2))
     shown = SessionDisplay(verbose=False)
-    shown.begin_session(plan)
+    shown.add_runs(plan.runs)
     shown.begin_run(plan.runs[0])
     for step in range(1000):
         clock.now_s += step_s
@@ -93,7 +94,7 @@ def test_a_run_that_takes_long_says_so_every_half_minute_at_first(
 ) -> None:
     plan = make_plan(Request(gpus=(2,), modes=("ddp",), rounds=1), machine(2))
     shown = SessionDisplay(verbose=False)
-    shown.begin_session(plan)
+    shown.add_runs(plan.runs)
     shown.begin_run(plan.runs[0])
     for _ in range(125):
         clock.now_s += 1
@@ -102,3 +103,43 @@ def test_a_run_that_takes_long_says_so_every_half_minute_at_first(
         capsys.readouterr().err.splitlines()
         == ["run 1/1 (round 1) ddp x2: step 0 of 120, 0.000 steps/s"] * 4
     )
+
+
+def test_runs_that_are_added_later_count_in_the_numbers_and_in_the_time_left(
+    clock: Clock, machine: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rounds of `--until`: one run of 120 steps took 60 s, and two more are to come."""
+    plan = make_plan(Request(gpus=(2,), modes=("ddp",), rounds=3), machine(2))
+    shown = SessionDisplay(verbose=False)
+    shown.add_runs(plan.runs[:1])
+    shown.begin_run(plan.runs[0])
+    clock.now_s += 60
+    shown.end_run(make_run_record("ddp", 100.0), None)
+    shown.add_runs(plan.runs[1:])
+    shown.begin_run(plan.runs[1])
+    clock.now_s += 60
+    shown.end_run(make_run_record("ddp", 100.0), None)
+    assert capsys.readouterr().err.splitlines() == [
+        "run 1/1 (round 1) ddp x2: 100.0 samples/s",
+        "run 2/3 (round 2) ddp x2: 100.0 samples/s (1 min 00 s left)",
+    ]
+
+
+def test_a_run_of_a_variant_is_named_with_it(
+    machine: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = tuple(
+        Request(gpus=(2,), modes=("ddp",), rounds=1, variant=name, variant_number=number)
+        for number, name in enumerate(("default", "cap50"), start=1)
+    )
+    plan = make_plan(Request(rounds=1, variants=parts), machine(2))
+    shown = SessionDisplay(verbose=False)
+    shown.add_runs(plan.runs)
+    for config in plan.runs:
+        shown.begin_run(config)
+        shown.end_run(make_run_record("ddp", 100.0), None)
+    lines = capsys.readouterr().err.splitlines()
+    assert sorted(line.partition(") ")[2] for line in lines) == [
+        "ddp x2 (cap50): 100.0 samples/s",
+        "ddp x2 (default): 100.0 samples/s",
+    ]

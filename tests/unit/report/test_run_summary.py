@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +12,12 @@ import pytest
 from mgpubench.config.machine_facts import Machine
 from mgpubench.config.plan import make_plan
 from mgpubench.config.request import Request
-from mgpubench.report.run_summary import STEPS_TITLE, print_plan, print_summary
+from mgpubench.report.run_summary import STEPS_TITLE, print_runs, print_summary
 from mgpubench.results.schema import RunRecord
 from tests.conftest import make_run_record
 
 GIB = 2**30
+FOLDER = Path("results") / "s1"
 RULE = "\u2500"
 
 
@@ -48,7 +50,7 @@ def test_the_plan_is_a_table_in_the_order_of_the_runs(
     by_label = {run.label: run for run in plan.runs}
     runs = [by_label[label] for label in ("ddp x8", "single x1", "dp x8")]
     ordered = [replace(run, position=place) for place, run in enumerate(runs, start=1)]
-    print_plan(replace(plan, runs=tuple(ordered)))
+    print_runs(ordered)
     assert lines(capsys) == [
         "3 runs of resnet18, 224 px, synthetic, strong scaling: 20 warm-up and 30 measured steps",
         "                             batch per  global",
@@ -94,7 +96,7 @@ RECORDS = [
 def test_steps_are_medians_and_peaks_maxima_over_the_runs_that_succeeded(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    print_summary(RECORDS)
+    print_summary(RECORDS, FOLDER)
     assert steps_table(lines(capsys)) == [
         "                 step ms  step ms  step ms               peak GiB",
         "mode    devices   median      p95      p99  data wait  per device",
@@ -106,7 +108,7 @@ def test_steps_are_medians_and_peaks_maxima_over_the_runs_that_succeeded(
 
 
 def test_the_comparison_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
-    print_summary(RECORDS)
+    print_summary(RECORDS, FOLDER)
     printed = lines(capsys)
     before = printed[: printed.index(STEPS_TITLE)]
     assert before[0].startswith("resnet50, synthetic data, 224 px, tf32")
@@ -115,7 +117,52 @@ def test_the_comparison_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_nothing_is_nan_and_nothing_is_coloured(capsys: pytest.CaptureFixture[str]) -> None:
-    print_summary(RECORDS)
+    print_summary(RECORDS, FOLDER)
     text = capsys.readouterr().out
     assert "nan" not in text
     assert "\x1b" not in text
+
+
+def test_a_plan_with_variants_has_a_column_for_them(
+    capsys: pytest.CaptureFixture[str], machine: Callable[..., Machine]
+) -> None:
+    parts = tuple(
+        Request(gpus=(2,), modes=("ddp",), variant=name, variant_number=number)
+        for number, name in enumerate(("default", "cap50"), start=1)
+    )
+    plan = make_plan(Request(rounds=1, variants=parts, seed=0), machine(2))
+    print_runs(plan.runs)
+    printed = lines(capsys)
+    assert "run  round  variant  mode" in printed[2]
+    assert sorted(line.split()[2] for line in printed[4:]) == ["cap50", "default"]
+
+
+def test_variants_are_rows_of_the_steps_too(capsys: pytest.CaptureFixture[str]) -> None:
+    records = [
+        record(
+            *("ddp", 2, 100.0),
+            variant=name,
+            variant_number=number,
+            step_time_median_s=0.1 * number,
+        )
+        for number, name in enumerate(("default", "cap50"), start=1)
+    ]
+    print_summary(records, FOLDER)
+    table = steps_table(lines(capsys))
+    assert [row.split()[:4] for row in table[3:]] == [
+        ["ddp", "default", "2", "100.0"],
+        ["ddp", "cap50", "2", "200.0"],
+    ]
+
+
+def test_the_hint_names_the_folder_of_the_session(capsys: pytest.CaptureFixture[str]) -> None:
+    """So that its command can be copied."""
+    noise = [0.99, 1.013, 1.0, 0.995, 1.008]
+    records = [
+        record(mode, 2, 100.0 * step, round=number)
+        for mode, steps in (("dp", noise), ("ddp", noise[::-1]))
+        for number, step in enumerate(steps, start=1)
+    ]
+    print_summary(records, Path("results") / "my session")
+    text = capsys.readouterr().out
+    assert "mgpubench run --resume 'results/my session' --until decided" in text

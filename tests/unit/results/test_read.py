@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from mgpubench.errors import NoUsableResults, ResultsUnreadable
-from mgpubench.results.read import newest_session, read_runs, read_sessions
+from mgpubench.errors import ResultsUnreadable
+from mgpubench.results.read import (
+    count_sessions,
+    read_runs,
+    read_sessions,
+    sessions_newest_first,
+)
 
 HEADER = ["schema_version", "run_id", "status", "mode", "num_devices", "throughput_samples_per_s"]
 
@@ -46,6 +51,23 @@ def test_columns_that_are_not_there_are_unknown(write):
     [record] = read_runs(write(csv_text(row()))).records
     assert record.throughput_samples_per_s == 100.5
     assert (record.window_s, record.channels_last, record.machine) == (None, None, "")
+
+
+def test_a_row_of_an_older_version_has_neutral_values_in_the_columns_that_came_later(write):
+    """As if it had been made in one sitting, without variants and by a fixed number of rounds."""
+    [record] = read_runs(write(csv_text(row()))).records
+    assert (record.variant, record.variant_number, record.sitting) == ("", None, None)
+    assert (record.environment, record.method_version) == ("", None)
+    assert (record.rounds_added, record.step_time_change) == (None, None)
+
+
+def test_the_columns_that_came_later_are_read(write):
+    cells = {"variant": "cap50", "variant_number": "2", "sitting": "3", "rounds_added": "0"}
+    cells |= {"environment": "none", "method_version": "2", "step_time_change": "-0.0125"}
+    [record] = read_runs(write(csv_text(row(**cells)))).records
+    assert (record.variant, record.variant_number, record.sitting) == ("cap50", 2, 3)
+    assert (record.environment, record.method_version) == ("none", 2)
+    assert (record.rounds_added, record.step_time_change) == (0, -0.0125)
 
 
 @pytest.mark.parametrize("missing", [name for name in HEADER if name != "run_id"])
@@ -354,23 +376,27 @@ def test_rows_without_run_id_are_all_kept(write, tmp_path):
     assert len(read_sessions([tmp_path]).records) == 3
 
 
-def test_the_newest_session_is_the_latest_with_an_ok_run(write, tmp_path):
-    failed = row(status="failed", throughput_samples_per_s="")
-    write(csv_text(row()), "20261127T120000Z-ffffff")
-    newest = write(csv_text(failed, row()), "20261128T120000Z-000000")
-    write(csv_text(failed), "20261129T120000Z-000000")
-    write("", "20261130T120000Z-000000")
-    write(csv_text(row()), "example")
-    assert newest_session(tmp_path) == (newest.parent, 3)
+def test_sessions_come_newest_first_and_those_with_names_of_their_own_last(write, tmp_path):
+    first = write(csv_text(row()), "20261127T120000Z-ffffff").parent
+    second = write(csv_text(row(), row()), "20261128T120000Z-000000").parent
+    write("", "20261130T120000Z-000000")  # interrupted at its start
+    copy = write(csv_text(row()), "zz-copy").parent
+    found = list(sessions_newest_first(tmp_path))
+    assert [folder for folder, _ in found] == [second, first, copy]
+    assert [len(records) for _, records in found] == [2, 1, 1]
+    assert count_sessions(tmp_path) == 3
 
 
-def test_no_session_and_no_ok_run_are_different_errors(write, tmp_path):
-    with pytest.raises(ResultsUnreadable):
-        newest_session(tmp_path)
-    write(csv_text(row(status="failed")), "20261129T120000Z-000000")
-    with pytest.raises(NoUsableResults, match="no results in") as caught:
-        newest_session(tmp_path)
-    assert str(tmp_path) in caught.value.message
+def test_the_published_example_is_the_newest_session_if_there_is_no_other(write, tmp_path):
+    example = write(csv_text(row()), "example").parent
+    assert [folder for folder, _ in sessions_newest_first(tmp_path)] == [example]
+    own = write(csv_text(row()), "20261127T120000Z-ffffff").parent
+    assert [folder for folder, _ in sessions_newest_first(tmp_path)] == [own]
+
+
+def test_without_a_session_there_is_no_newest_one(tmp_path):
+    with pytest.raises(ResultsUnreadable, match="has no sessions"):
+        next(sessions_newest_first(tmp_path))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

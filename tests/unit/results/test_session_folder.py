@@ -12,7 +12,7 @@ import pytest
 
 from mgpubench.errors import BenchError, RequestRefused
 from mgpubench.results.read import read_runs
-from mgpubench.results.schema import RunRecord, StepRecord
+from mgpubench.results.schema import RunRecord, StepRecord, run_id
 from mgpubench.results.session_folder import check_writable, digest_of, open_session
 
 NOON = datetime(2026, 11, 29, 12, 0, 0, tzinfo=UTC)
@@ -60,8 +60,17 @@ def rows(path):
 
 def test_header_of_runs_csv_is_the_contract(session):
     added = ["skipped_images", "compile_s", "recompiles", "model_digest", "others_cpu_share"]
-    added += ["loader_workers", "dataset_digest"]
+    added += ["loader_workers", "dataset_digest", "variant", "variant_number", "sitting"]
+    added += ["environment", "method_version", "rounds_added", "step_time_change"]
     assert rows(session.folder / "runs.csv") == [RUN_HEADER.split() + added]
+
+
+@pytest.mark.parametrize(
+    ("position", "sitting", "name"),
+    [(1, 1, "s1-001"), (12, 1, "s1-012"), (1234, 1, "s1-1234"), (12, 2, "s1-012-2")],
+)
+def test_a_run_that_is_repeated_in_another_sitting_has_another_name(position, sitting, name):
+    assert run_id("s1", position, sitting) == name
 
 
 def test_header_of_steps_csv_is_the_contract(session):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,16 @@ import mgpubench
 from mgpubench.config.machine_facts import Machine
 from mgpubench.config.plan import make_plan
 from mgpubench.config.request import Request
+from mgpubench.config.run_config import DdpOptions
 from mgpubench.errors import RequestRefused
-from mgpubench.results.session_folder import DIGEST, SESSION_JSON, Session, digest_of
-from mgpubench.session.document import load_session, own_commit
+from mgpubench.results.session_folder import (
+    DIGEST,
+    SESSION_JSON,
+    Session,
+    digest_of,
+    open_session,
+)
+from mgpubench.session.document import called_part, load_session, own_commit
 from tests.unit.session.conftest import CONDITIONS
 
 EDITED = r"--resume .*: session\.json is not as mgpubench wrote it"
@@ -30,6 +39,29 @@ def test_request_and_plan_come_back_as_they_were(
     assert saved.request == request_of
     assert saved.plan == make_plan(request_of, machine(2))
     assert {name: saved.document[name] for name in CONDITIONS} == CONDITIONS
+
+
+def test_variants_and_their_variables_come_back_as_they_were(
+    tmp_path: Path, machine: Callable[..., Machine], request_of: Request
+) -> None:
+    variants = (
+        replace(request_of, variant="default", variant_number=1),
+        replace(
+            request_of,
+            variant="one",
+            variant_number=2,
+            ddp=DdpOptions(bucket_cap_mb=1.5),
+            env=(("MALLOC_ARENA_MAX", "1"), ("OMP_WAIT_POLICY", "PASSIVE")),
+        ),
+    )
+    wanted = replace(request_of, until="2%", max_rounds=9, cool_down_s=0.5, variants=variants)
+    plan = make_plan(wanted, machine(2))
+    with open_session(tmp_path, called_part(wanted, plan, ["run"]), datetime.now(UTC)) as session:
+        saved = load_session(session.folder)
+    assert saved.request == wanted
+    assert saved.plan == plan
+    # They are keys: those of the fork servers.
+    assert {run.env for run in saved.plan.runs} == {variant.env for variant in variants}
 
 
 def edit(session: Session, change: Callable[[dict[str, Any]], None]) -> None:

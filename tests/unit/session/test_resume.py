@@ -54,7 +54,7 @@ def test_a_session_without_runs_lacks_all_of_its_plan(session: Session) -> None:
     progress = read_progress(saved)
     assert progress.plan == saved.plan
     assert progress.missing(saved.plan) == progress.missing_rounds(saved.plan) == [*saved.plan.runs]
-    assert (progress.records, progress.warnings, progress.sitting) == ((), (), 1)
+    assert (progress.records, progress.warnings, progress.sitting) == ((), (), 2)
 
 
 def test_runs_that_are_missing_or_failed_are_repeated_in_their_order(session: Session) -> None:
