@@ -16,6 +16,7 @@ from mgpubench.training.devices import Part
 from mgpubench.training.process_group import process_group
 from mgpubench.training.rank import make_part
 from mgpubench.training.step import TrainStep
+from mgpubench.training.technique import Wrapped
 from mgpubench.training.torch_settings import set_up_process
 from mgpubench.training.trainable import build_model
 
@@ -62,10 +63,11 @@ def one_step(
     with process_group(part) if config.mode == "ddp" else nullcontext():
         model = build_model(part)
         model.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
-        step = TrainStep(_wrap(model, runner, part), part.device)
+        wrapped = _wrap(model, runner, part)
+        step = TrainStep(Wrapped(model=wrapped, plain=model), part)
         images, labels = global_batch(config)
         mine = slice(rank * part.batch, (rank + 1) * part.batch)
-        loss = step((images[mine], labels[mine]))
+        loss = step(iter([(images[mine], labels[mine])]))
         return {
             "loss": float(loss),
             "seen": seen,
@@ -73,7 +75,7 @@ def one_step(
                 {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
             ),
             "weights": _numbers(dict(model.named_parameters())),
-            "ddp": _ddp_settings(step),
+            "ddp": _ddp_settings(wrapped),
             "buffers": _numbers(dict(model.named_buffers())),
         }
 
@@ -85,9 +87,8 @@ def _wrap(model: torch.nn.Module, runner: str, part: Part) -> torch.nn.Module:
     return wrapped
 
 
-def _ddp_settings(step: TrainStep) -> dict[str, Any]:
+def _ddp_settings(wrapped: torch.nn.Module) -> dict[str, Any]:
     """The options as DDP itself has them; empty for another wrapper."""
-    wrapped = step._model
     if not isinstance(wrapped, torch.nn.parallel.DistributedDataParallel):
         return {}
     names = ("static_graph", "find_unused_parameters", "gradient_as_bucket_view")

@@ -39,7 +39,7 @@ def tutorial(path: Path, image_size: int) -> Tensor:
 
 
 def ours(path: Path, image_size: int) -> Tensor:
-    image, _, remarks = FolderDataset([(str(path), 0)], image_size)[0]
+    image, _, remarks = FolderDataset([(str(path), 0)], image_size)[0, 0]
     assert remarks == ()
     assert image.dtype == torch.uint8
     assert image.shape == (3, image_size, image_size)
@@ -101,7 +101,7 @@ def test_an_unreadable_image_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "broken.jpg"
     path.write_bytes(content)
     with pytest.raises(RuntimeError, match=r"cannot read image .*broken\.jpg: "):
-        FolderDataset([(str(path), 0)], 32)[0]
+        FolderDataset([(str(path), 0)], 32)[0, 0]
 
 
 def test_a_truncated_image_is_named(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_truncated_image_is_named(tmp_path: Path) -> None:
     picture("RGB").save(path)
     path.write_bytes(path.read_bytes()[:-2000])
     with pytest.raises(RuntimeError, match=r"cannot read image .*cut\.jpg: "):
-        FolderDataset([(str(path), 0)], 32)[0]
+        FolderDataset([(str(path), 0)], 32)[0, 0]
 
 
 def test_photographs_keep_their_order_and_labels(photos: Callable[..., Path]) -> None:
@@ -118,7 +118,7 @@ def test_photographs_keep_their_order_and_labels(photos: Callable[..., Path]) ->
         [(str(root / "cat" / "0.jpg"), 0), (str(root / "dog" / "0.jpg"), 1)], 32
     )
     assert len(dataset) == 2
-    assert [dataset[index][1] for index in range(2)] == [0, 1]
+    assert [dataset[0, index][1] for index in range(2)] == [0, 1]
 
 
 BOMB = 13_400
@@ -130,7 +130,7 @@ def test_a_decompression_bomb_is_refused_with_its_size_before_it_is_decoded(tmp_
     path = tmp_path / "big.png"
     Image.new("1", (BOMB, BOMB)).save(path)
     with pytest.raises(RuntimeError, match=r"cannot read image .*big\.png: .*179560000 pixels"):
-        FolderDataset([(str(path), 0)], 32)[0]
+        FolderDataset([(str(path), 0)], 32)[0, 0]
 
 
 def test_the_size_of_a_jpeg_that_may_be_a_bomb_is_checked(
@@ -141,7 +141,7 @@ def test_the_size_of_a_jpeg_that_may_be_a_bomb_is_checked(
     width, height = picture("RGB").size
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", width * height // 2 - 1)
     with pytest.raises(RuntimeError, match=rf"big\.jpg: .*{width * height} pixels"):
-        FolderDataset([(str(path), 0)], 32)[0]
+        FolderDataset([(str(path), 0)], 32)[0, 0]
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
@@ -151,7 +151,7 @@ def test_a_huge_image_is_used_and_noted(tmp_path: Path, monkeypatch: pytest.Monk
     picture("RGB").save(path)
     width, height = picture("RGB").size
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", width * height - 1)
-    image, _, remarks = FolderDataset([(str(path), 0)], 32)[0]
+    image, _, remarks = FolderDataset([(str(path), 0)], 32)[0, 0]
     assert image.shape == (3, 32, 32)
     assert remarks == (Remark("huge", str(path)),)
 
@@ -164,7 +164,7 @@ def test_bad_images_are_replaced_by_the_next_good_one(tmp_path: Path) -> None:
         else:
             Path(path).write_bytes(b"no image")
     dataset = FolderDataset(samples, 32, skip_bad=True)
-    images, labels, remarks = zip(*(dataset[index] for index in range(4)), strict=True)
+    images, labels, remarks = zip(*(dataset[0, index] for index in range(4)), strict=True)
     assert labels == (0, 2, 2, 0)  # after the last image comes the first
     assert torch.equal(images[1], images[2])
     assert remarks == ((), (Remark("bad", samples[1][0]),), (), (Remark("bad", samples[3][0]),))
@@ -173,7 +173,7 @@ def test_bad_images_are_replaced_by_the_next_good_one(tmp_path: Path) -> None:
 def test_a_folder_of_bad_images_only_ends_the_run(tmp_path: Path) -> None:
     samples = [(str(tmp_path / "1.jpg"), 0), (str(tmp_path / "2.jpg"), 0)]
     with pytest.raises(RuntimeError, match="none of the 2 images of the folder can be read"):
-        FolderDataset(samples, 32, skip_bad=True)[0]
+        FolderDataset(samples, 32, skip_bad=True)[0, 0]
 
 
 def test_a_long_and_thin_image_is_refused_before_it_is_resized(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_long_and_thin_image_is_refused_before_it_is_resized(tmp_path: Path) -
     with pytest.raises(
         UnreadableImage, match=r"thin\.png: its 1000000 x 1 pixels would be resized"
     ):
-        FolderDataset([(str(path), 0)], 224)[0]
+        FolderDataset([(str(path), 0)], 224)[0, 0]
 
 
 def test_our_own_error_does_not_count_as_a_bad_image(
@@ -197,7 +197,7 @@ def test_our_own_error_does_not_count_as_a_bad_image(
 
     monkeypatch.setattr("mgpubench.training.data.decode.resize_and_crop", out_of_memory)
     with pytest.raises(RuntimeError, match="cannot allocate memory"):
-        FolderDataset([(str(path), 0)], 32, skip_bad=True)[0]
+        FolderDataset([(str(path), 0)], 32, skip_bad=True)[0, 0]
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
@@ -209,7 +209,7 @@ def test_a_png_with_a_flipped_bit_is_named_and_kills_no_process(tmp_path: Path, 
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(UnreadableImage, match=r"cannot read image .*damaged\.png: "):
-        FolderDataset([(str(path), 0)], 32)[0]
+        FolderDataset([(str(path), 0)], 32)[0, 0]
 
 
 @pytest.mark.parametrize("name", ["part.gif", "part.jpg"])
@@ -231,7 +231,7 @@ def test_a_small_jpeg_that_claims_to_be_huge_is_refused(tmp_path: Path) -> None:
     content[place : place + 4] = (65_500).to_bytes(2) * 2
     path.write_bytes(content)
     with pytest.raises(UnreadableImage, match=r"claims\.jpg: .*4290250000 pixels"):
-        FolderDataset([(str(path), 0)], 32)[0]
+        FolderDataset([(str(path), 0)], 32)[0, 0]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from mgpubench.results.schema import ModelFacts
 from mgpubench.training.devices import Part
 from mgpubench.training.preflight import inspect_model
 from mgpubench.training.step import TrainStep
+from mgpubench.training.technique import Wrapped
 from mgpubench.training.trainable import TrainableModel, build_model
 from tests.conftest import make_cpu_config
 
@@ -113,7 +115,7 @@ def test_auxiliary_logits_follow_the_main_ones(part_of: PartOf) -> None:
     assert [output.shape for output in outputs] == [(2, 10)] * 3
 
 
-def test_the_loss_is_the_main_one_and_0_3_of_the_auxiliary_ones() -> None:
+def test_the_loss_is_the_main_one_and_0_3_of_the_auxiliary_ones(part_of: PartOf) -> None:
     class Outputs(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -124,8 +126,9 @@ def test_the_loss_is_the_main_one_and_0_3_of_the_auxiliary_ones() -> None:
             sure = torch.tensor([[50.0, 0, 0, 0]]).repeat(2, 1) + self.weight  # 0 for label 0
             return even, sure, even
 
-    step = TrainStep(Outputs(), torch.device("cpu"))
-    loss = step((torch.zeros(2, 3, 4, 4), torch.zeros(2, dtype=torch.int64)))
+    model: Any = Outputs()
+    step = TrainStep(Wrapped(model=model, plain=model), part_of(make_cpu_config()))
+    loss = step(iter([(torch.zeros(2, 3, 4, 4), torch.zeros(2, dtype=torch.int64))]))
     assert float(loss) == pytest.approx(1.3 * math.log(4))
 
 

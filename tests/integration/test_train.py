@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise, repeat
 from operator import attrgetter
@@ -15,7 +15,7 @@ from mgpubench.results.rank_record import RankRecord
 from mgpubench.runners.cpu_replicas import CpuReplicas
 from mgpubench.training.devices import Part
 from mgpubench.training.loop import Trace, measure, train
-from mgpubench.training.process_group import no_barrier
+from mgpubench.training.technique import Wrapped
 from mgpubench.training.torch_settings import apply_settings, set_up_process
 from mgpubench.training.trainable import build_model
 
@@ -47,7 +47,8 @@ def log() -> list[str]:
 def train_logged(log: list[str], part_of: PartOf, monkeypatch: pytest.MonkeyPatch) -> Train:
     """Runs the loop with steps that do nothing, and notes what it does."""
 
-    def step(batch: object) -> torch.Tensor:
+    def step(batches: Iterator[object]) -> torch.Tensor:
+        next(batches)
         log.append("step")
         return torch.tensor(1.0)
 
@@ -101,7 +102,8 @@ def record(cpu_config: Make, part_of: PartOf) -> RankRecord:
     seen = []
     config = cpu_config(warmup_steps=3, steps=5)
     part = replace(part_of(config), on_step=lambda: seen.append("step"))
-    record = measure(part, build_model(part), no_barrier)
+    model = build_model(part)
+    record = measure(part, Wrapped(model=model, plain=model))
     assert len(seen) == 8
     return record
 
