@@ -17,11 +17,12 @@ import checkpoint
 import loading
 import torch
 import torchvision
-from sides import compare_pairs, cpu_config, in_turn, only_part, report
+from sides import compare_pairs, cpu_config, in_turn, only_part, report, step_of
 from torch import nn
 
 from mgpubench.analysis import stats
 from mgpubench.analysis.comparison import Comparison
+from mgpubench.config.recipe import measured_recipe
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import RunConfig
 from mgpubench.config.types import NUM_SYNTHETIC_CLASSES
@@ -31,10 +32,10 @@ from mgpubench.machine import host
 from mgpubench.session.workers import IMAGES, TRAINING, launch_run
 from mgpubench.training.data.loader import open_feed
 from mgpubench.training.loop import train
-from mgpubench.training.process_group import no_barrier
-from mgpubench.training.step import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, TrainStep
+from mgpubench.training.technique import nothing
 from mgpubench.training.torch_settings import set_up_process
-from mgpubench.training.trainable import build_model
+
+RECIPE = measured_recipe("sgd")
 
 BIN = Path(sys.executable).parent
 
@@ -49,7 +50,7 @@ def harness() -> bool:
     costs_us = []
     for _ in range(5):
         began_s = time.perf_counter()
-        train(part, lambda batch: loss, batches, no_barrier)
+        train(part, lambda batches: next(batches)[0], batches, nothing)
         costs_us.append((time.perf_counter() - began_s) / num_steps * 1e6)
     cost_us = statistics.median(costs_us)
     return report("loop", f"{cost_us:.2f} us a step", "at most 20", cost_us <= 20)
@@ -63,11 +64,11 @@ def bare() -> bool:
     part = only_part(config)
     set_up_process(part)
     feed = open_feed(part)
-    ours = TrainStep(build_model(part), part.device)
+    ours = step_of(part)
     theirs = BareLoop(config)
 
     def run_ours() -> float:
-        trace = train(part, ours, feed.batches, no_barrier)
+        trace = train(part, ours, feed.batches, nothing)
         return steps * config.global_batch / sum(trace.step_times_s[1:])
 
     result = until_narrow(run_ours, lambda: theirs.run(steps))
@@ -96,7 +97,10 @@ class BareLoop:
     def __init__(self, config: RunConfig) -> None:
         self._model = torchvision.models.resnet18(weights=None)
         self._optimizer = torch.optim.SGD(
-            self._model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY
+            self._model.parameters(),
+            lr=RECIPE.lr,
+            momentum=RECIPE.momentum,
+            weight_decay=RECIPE.weight_decay,
         )
         self._criterion = nn.CrossEntropyLoss()
         shape = (config.global_batch, 3, config.image_size, config.image_size)

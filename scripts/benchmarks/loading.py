@@ -11,12 +11,13 @@ from pathlib import Path
 
 import torch
 from PIL import Image
-from sides import compare_rates, cpu_config, interval_of, only_part, report
+from sides import compare_rates, cpu_config, interval_of, only_part, report, step_of
 from torch import nn
 from torch.utils.data import DataLoader, default_collate
 from torchvision import datasets, transforms
 from torchvision.io import decode_image, read_file
 
+from mgpubench.config.recipe import measured_recipe
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import RunConfig
 from mgpubench.machine import host
@@ -24,10 +25,9 @@ from mgpubench.training.data.folder import FolderDataset, collate
 from mgpubench.training.data.listing import list_images
 from mgpubench.training.data.loader import open_feed
 from mgpubench.training.models.by_name import make_module
-from mgpubench.training.step import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, TrainStep
 from mgpubench.training.torch_settings import set_up_process
-from mgpubench.training.trainable import build_model
 
+RECIPE = measured_recipe("sgd")
 IMAGE_SIZE = 224
 BATCH = 20
 MODEL = "mlp"
@@ -50,7 +50,8 @@ def pipeline() -> bool:
 
         def ours() -> float:
             return rate(
-                len(files), lambda: [collate([dataset[i] for i in part]) for part in parts(files)]
+                len(files),
+                lambda: [collate([dataset[0, i] for i in part]) for part in parts(files)],
             )
 
         def tutorial() -> float:
@@ -119,11 +120,15 @@ class OurTraining(OurLoader):
     def __init__(self, root: Path) -> None:
         super().__init__(root, host.usable_cores())
         set_up_process(self.part)
-        self._step = TrainStep(build_model(self.part), self.part.device)
+        self._update = step_of(self.part)
 
     def rate(self) -> float:
         """Images/s of training."""
-        return steady_rate(self.feed.batches, self._config.queue_length, self._step)
+        return steady_rate(
+            self.feed.batches,
+            self._config.queue_length,
+            lambda batch: self._update(iter([(batch[0], batch[1])])),
+        )
 
 
 class TutorialTraining:
@@ -132,7 +137,10 @@ class TutorialTraining:
     def __init__(self, root: Path) -> None:
         self._model = make_module(MODEL, 2)
         self._optimizer = torch.optim.SGD(
-            self._model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY
+            self._model.parameters(),
+            lr=RECIPE.lr,
+            momentum=RECIPE.momentum,
+            weight_decay=RECIPE.weight_decay,
         )
         self._criterion = nn.CrossEntropyLoss()
         self._queue = 2 * host.usable_cores()

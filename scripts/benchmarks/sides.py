@@ -16,6 +16,9 @@ from mgpubench.config.run_config import RunConfig
 from mgpubench.machine import host
 from mgpubench.training.devices import Part
 from mgpubench.training.rank import make_part
+from mgpubench.training.step import TrainStep
+from mgpubench.training.technique import Wrapped
+from mgpubench.training.trainable import build_model
 
 MARGIN = 0.02
 
@@ -64,3 +67,9 @@ def only_part(config: RunConfig, listing: Path = Path("none")) -> Part:
     # The step counter stays in memory when its file is removed.
     with tempfile.TemporaryDirectory() as folder:
         return make_part(config, 0, Path(folder), listing)
+
+
+def step_of(part: Part) -> TrainStep:
+    """The step of a run on one device."""
+    model = build_model(part)
+    return TrainStep(Wrapped(model=model, plain=model), part)
