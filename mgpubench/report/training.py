@@ -19,7 +19,6 @@ from mgpubench.format import (
     format_rate,
     plain,
 )
-from mgpubench.launch.step_count import StepCount
 from mgpubench.report.columns import Column
 from mgpubench.report.tables import print_table
 from mgpubench.results.training import EpochRecord, LossRecord
@@ -66,13 +65,12 @@ class TrainingProgress:
             total = epochs * config.steps_per_epoch
             self._bar.update(self._task, total=total, description=config.run.label)
 
-    def on_steps(self, count: StepCount) -> None:
+    def on_steps(self, steps: int, pace_s: float | None) -> None:
         """Show the steps done, and the images per second."""
         if self._bar is None or self._task is None or self._config is None:
             return
-        pace_s = count.seconds_per_step
         rate = format_rate(self._config.run.global_batch / pace_s if pace_s else None)
-        self._bar.update(self._task, completed=count.steps, rate=f"{rate} images/s")
+        self._bar.update(self._task, completed=steps, rate=f"{rate} images/s")
 
     def on_loss(self, record: LossRecord) -> None:
         """Print a line of loss."""
@@ -123,7 +121,7 @@ def print_epochs(records: Sequence[EpochRecord]) -> None:
         Column("top-5", [format_percent(record.top5) for record in records]),
         Column("seconds", [format_duration(record.train_s) for record in records]),
     ]
-    print_table(columns, Console(highlight=False))
+    print_table(columns, Console(highlight=False, markup=False))
 
 
 def _loss(loss: float | None) -> str:

@@ -60,8 +60,8 @@ class TrainDisplay(Protocol):
     def begin(self, config: TrainConfig, first_epoch: int) -> None:
         """The training starts, with this epoch."""
 
-    def on_steps(self, count: StepCount) -> None:
-        """So many steps are done in this call."""
+    def on_steps(self, steps: int, pace_s: float | None) -> None:
+        """So many steps are done in this call, at so many seconds each."""
 
     def on_loss(self, record: LossRecord) -> None:
         """There is a line of loss."""
@@ -330,7 +330,7 @@ class _Watch:
 
     def __call__(self, elapsed_s: float) -> None:
         count = read_step_count(self._folder / STEP_COUNT_FILE)
-        self._trainer.call.display.on_steps(count)
+        self._trainer.call.display.on_steps(count.steps, count.seconds_per_step)
         self.record_events()
         self._check_progress(count, elapsed_s)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from mgpubench.config.types import DeviceType
+from mgpubench.errors import RequestRefused
 from mgpubench.training.checkpoint import Content, load
-from mgpubench.training.data.decode import decode_rgb, resize_and_crop
 from mgpubench.training.models.by_name import make_module
 from mgpubench.training.trainable import TrainableModel
 from mgpubench.training.weights import load_into
@@ -38,8 +38,7 @@ def predict(checkpoint: Path, images: Sequence[str], device_type: DeviceType) ->
     """Classify images with the model of a checkpoint.
 
     Raises:
-        RequestRefused: if the checkpoint cannot be used.
-        UnreadableImage: if an image cannot be read.
+        RequestRefused: if the checkpoint cannot be used, or an image cannot be read.
     """
     content = load(checkpoint)
     model = trained_model(content).to(device_type).eval()
@@ -56,7 +55,13 @@ def trained_model(content: Content) -> TrainableModel:
 def _predict_one(
     model: TrainableModel, content: Content, image: str, device_type: DeviceType
 ) -> Prediction:
-    pixels = resize_and_crop(decode_rgb(image), content.about.image_size)
+    # Here and not above: it loads torchvision.
+    from mgpubench.training.data.decode import UnreadableImage, decode_rgb, resize_and_crop
+
+    try:
+        pixels = resize_and_crop(decode_rgb(image), content.about.image_size)
+    except UnreadableImage as error:
+        raise RequestRefused(str(error), "Give the path of an image.") from error
     with torch.no_grad():
         logits = model(pixels.unsqueeze(0).to(device_type))[0][0]
     names = content.about.classes

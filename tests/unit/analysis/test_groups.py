@@ -301,7 +301,14 @@ def test_every_column_of_a_run_is_either_compared_shown_or_known_not_to_matter()
         *("window_s", "throughput_samples_per_s", "throughput_per_device_samples_per_s"),
         *("step_time_median_s", "step_time_p95_s", "step_time_p99_s", "step_time_max_s"),
         *("data_wait_s", "peak_memory_bytes", "seed", "mgpubench_version", "findings"),
-        *("skipped_images", "compile_s", "recompiles", "others_cpu_share", "loader_workers"),
+        *(
+            "skipped_images",
+            "skipped_steps",
+            "compile_s",
+            "recompiles",
+            "others_cpu_share",
+            "loader_workers",
+        ),
         *("variant", "variant_number", "sitting", "rounds_added", "step_time_change"),
         *("device_names", "python_version"),  # in the key as device_models and python
     }

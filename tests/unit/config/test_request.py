@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from mgpubench.config.request import Request, check_divisible, width_of
+from mgpubench.config.request import Request
+from mgpubench.config.request_checks import check_divisible, width_of
 from mgpubench.config.run_config import DdpOptions
 from mgpubench.errors import RequestRefused
 
