@@ -80,16 +80,15 @@ def launch_run(
     runner, listing = f"{RUNNERS}.{config.mode}", listing_file(supervisor, config.data)
     losses = LossReader(folder, config.world_size)
 
+    def show_loss() -> None:
+        if on_loss is not None and (lines := losses.new_lines()):
+            on_loss(lines[-1].loss)
+
     def watch(elapsed_s: float) -> None:
         count = read_step_count(folder / STEP_COUNT_FILE)
         show_loss()
         on_steps(count.steps)
         pace.check(count, elapsed_s)
-
-    def show_loss() -> None:
-        lines = losses.new_lines() if config.log_every else ()
-        if lines and on_loss is not None:
-            on_loss(lines[-1].loss)
 
     job = Job(
         target=target,
