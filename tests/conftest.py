@@ -233,7 +233,8 @@ def run_here(supervisor: Supervisor) -> Callable[..., Here]:
         began_s = time.monotonic()
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(cwd)
-            patch.setattr("mgpubench.session.run.open_supervisor", lend)
+            for module in ("run", "train", "train_resume", "checkpoints"):
+                patch.setattr(f"mgpubench.session.{module}.open_supervisor", lend)
             result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
         ended_s = time.monotonic()
         # A command that was interrupted ignores further signals, as its process is about to end.

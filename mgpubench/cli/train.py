@@ -23,7 +23,7 @@ from mgpubench.launch.environment import refuse_foreign_launcher
 from mgpubench.machine.host import check_current_folder
 
 if TYPE_CHECKING:
-    from mgpubench.session.train import TrainCall, Trained
+    from mgpubench.session.trainer import TrainCall, Trained
 
 Make = Callable[["TrainCall"], "Trained"]
 """How a training is made, or gone on with."""
@@ -217,7 +217,7 @@ def perform(make: Make) -> None:
     """Train, and print the epochs."""
     from mgpubench.launch.signals import StopSignal
     from mgpubench.report.training import TrainingProgress, print_epochs
-    from mgpubench.session.train import TrainCall
+    from mgpubench.session.trainer import TrainCall
 
     display = TrainingProgress()
     with StopSignal().installed() as stop:

@@ -27,7 +27,7 @@ MIN_BAR_WIDTH = 80
 
 
 class TrainingProgress:
-    """A `session.train.TrainDisplay` on stderr: a bar on a terminal, plain lines in a pipe."""
+    """A `session.trainer.TrainDisplay` on stderr: a bar on a terminal, plain lines in a pipe."""
 
     def __init__(self) -> None:
         self._console = Console(

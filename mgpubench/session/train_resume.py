@@ -15,13 +15,8 @@ from mgpubench.results.session_folder import SESSION_JSON, reopen_session
 from mgpubench.results.training import EPOCHS_CSV, TRAINING_FILES, last_sitting
 from mgpubench.session.document import SavedSession, load_session
 from mgpubench.session.resume import check_unchanged
-from mgpubench.session.train import (
-    TrainCall,
-    Trained,
-    Trainer,
-    list_training_images,
-    prepare_training,
-)
+from mgpubench.session.train_prepare import list_training_images, prepare_training
+from mgpubench.session.trainer import TrainCall, Trained, Trainer
 from mgpubench.session.workers import READ_ABOUT, TRAINING_OF_IMAGES
 
 MAY_CHANGE = frozenset({"modes", "gpus", "device", "workers_per_gpu", "epochs", "timeout_s", "out"})

@@ -25,7 +25,7 @@ def invoke(*arguments: str) -> str:
 
 
 def test_the_commands_are_those_of_the_contract() -> None:
-    assert COMMANDS == ["compare", "info", "run"]
+    assert COMMANDS == ["compare", "evaluate", "export", "info", "predict", "run", "train"]
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
