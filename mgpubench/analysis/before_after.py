@@ -25,6 +25,16 @@ from mgpubench.errors import NoUsableResults, RequestRefused
 from mgpubench.results.schema import RunRecord
 
 
+class Key(NamedTuple):
+    """What identifies a row."""
+
+    variant: str
+    mode: str
+    effective_mode: str
+    num_devices: int
+    options: str
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
     """A ratio of after to before."""
@@ -68,6 +78,9 @@ class BeforeAfter:
     differences: dict[str, tuple[object, object]]
     """The fields of equal work in which the sides differ, with their values before and after."""
     device_type: str
+    only_before: list[Key]
+    """Configurations that have no run after the change that succeeded."""
+    only_after: list[Key]
 
 
 def compare_sides(
@@ -101,7 +114,13 @@ def compare_sides(
         for name in GROUP_KEY
         if getattr(first, name) != getattr(second, name)
     }
-    return BeforeAfter(rows=rows, differences=differences, device_type=second.device_type)
+    return BeforeAfter(
+        rows=rows,
+        differences=differences,
+        device_type=second.device_type,
+        only_before=[key for key in pools_before if key not in pools_after],
+        only_after=[key for key in pools_after if key not in pools_before],
+    )
 
 
 def _refuse_shared_sessions(before: Sequence[RunRecord], after: Sequence[RunRecord]) -> None:
@@ -125,16 +144,6 @@ def _changed_row(old: Pool, new: Pool, throughput: Change, speedup: Change | Non
         throughput=throughput,
         speedup=speedup,
     )
-
-
-class Key(NamedTuple):
-    """What identifies a row."""
-
-    variant: str
-    mode: str
-    effective_mode: str
-    num_devices: int
-    options: str
 
 
 Samples = tuple[Sequence[float], Sequence[float]]

@@ -212,11 +212,13 @@ def compare_before_after(
         click.echo(section_markdown(describe_changes(result)))
     else:
         print_section(describe_changes(result), Console())
-    return [
+    compared: list[tuple[str, Interval | None]] = [
         (f"{change_place(row)} after against before", row.throughput.interval)
         for row in result.rows
         if row.is_judged
     ]
+    # What no longer runs at all must not let a gate pass.
+    return [*compared, *((f"{change_place(key)}, only before", None) for key in result.only_before)]
 
 
 def pass_gate(intervals: list[tuple[str, Interval | None]], allowed: float, *, strict: bool) -> int:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from mgpubench.analysis.before_after import BeforeAfter, Change, ChangedRow
+from mgpubench.analysis.before_after import BeforeAfter, Change, ChangedRow, Key
 from mgpubench.analysis.gate import Gate
 from mgpubench.analysis.stats import MIN_SESSIONS
 from mgpubench.format import (
@@ -48,11 +48,15 @@ def changes_to_json(result: BeforeAfter) -> str:
         name: [None if value == "" else value for value in values]
         for name, values in result.differences.items()
     }
-    document = {**asdict(result), "differences": differences}
+    alone = {
+        name: [key._asdict() for key in getattr(result, name)]
+        for name in ("only_before", "only_after")
+    }
+    document = {**asdict(result), "differences": differences, **alone}
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def change_place(row: ChangedRow) -> str:
+def change_place(row: ChangedRow | Key) -> str:
     """A row as sentences name it: `ddp on 2 devices`."""
     return f"{_label(row)} on {format_count(row.num_devices, 'device')}"
 
@@ -74,7 +78,7 @@ def describe_gate(gate: Gate) -> list[str]:
     return [*sentences, f"gate {gate.allowed * 100:g} %: {gate.result}"]
 
 
-def _label(row: ChangedRow) -> str:
+def _label(row: ChangedRow | Key) -> str:
     parts = [row.mode, row.variant or row.options.replace(";", " ")]
     if row.effective_mode not in ("", row.mode):
         parts.insert(1, f"({row.effective_mode})")
@@ -111,6 +115,9 @@ def _sentences(result: BeforeAfter) -> Iterator[str]:
             f"no verdict with {format_count(fewest, 'session')} on a side: the machine itself "
             f"changes between sessions, so {MIN_SESSIONS} on each side are needed"
         )
+    for side, keys in (("before", result.only_before), ("after", result.only_after)):
+        if keys:
+            yield f"only {side} the change, so not compared: {', '.join(map(change_place, keys))}"
     if any(row.speedup for row in result.rows):
         yield SPEEDUP_NOTE
     for name, (before, after) in result.differences.items():

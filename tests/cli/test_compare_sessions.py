@@ -356,6 +356,15 @@ def test_a_gate_holds_after_against_before(
     )
 
 
+def test_a_gate_is_undecided_if_a_mode_no_longer_runs() -> None:
+    before, after = sides()
+    without = [session(f"{path.name}-2", {"single": 100.0}) for path in after]
+    told = gate(
+        *("--before", *before, "--after", *without, "--fail-if-slower", "20%", "--strict"), code=3
+    )
+    assert "gate 20 %: ddp on 2 devices, only before: undecided, there is no interval" in told
+
+
 REFUSED: list[tuple[str, str]] = [
     ("--before {b}", "--before and --after need each other"),
     ("--after {a}", "--before and --after need each other"),

@@ -153,7 +153,7 @@ def test_a_folder_for_temporary_files_that_is_emptied_is_named(
     (tmp_path / "tmp").mkdir()
     options = ("--steps", 500, "--rounds", 2)
     command = start(*TINY, *options, "--mode", "single", TMPDIR=str(tmp_path / "tmp"))
-    wait_until(lambda: statuses(tmp_path), 60, "the first run")
+    wait_until(lambda: statuses(tmp_path), 180, "the first run")
     for folder in (tmp_path / "tmp").iterdir():
         shutil.rmtree(folder)
     says = r"error: temporary files in .*mgpubench-\w+ cannot be used: No such file or directory"
@@ -357,7 +357,7 @@ def test_a_clock_that_is_set_back_does_not_change_the_figures(
     compiler = ["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "clock.c", "-ldl"]
     subprocess.run(compiler, check=True)
     command = start(*DDP, "--steps", 50, "--rounds", 3, LD_PRELOAD=library)
-    wait_until(lambda: statuses(tmp_path), 60, "the first run")
+    wait_until(lambda: statuses(tmp_path), 180, "the first run")
     (tmp_path / "set-back").touch()
     name = "the clock is set back by an hour during the session"
     report(name, command, "results: ", code=0, kept="all; durations use the monotonic clock")

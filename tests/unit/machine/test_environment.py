@@ -61,8 +61,8 @@ def test_what_is_recorded_is_in_alphabetical_order() -> None:
     ("value", "recorded"),
     [
         ("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2", "libjemalloc.so.2"),
-        ("/home/me/liba.so:/opt/libb.so.1", "liba.so:libb.so.1"),
-        ("/home/me/liba.so /opt/libb.so.1", "liba.so libb.so.1"),
+        ("/opt/me/liba.so:/opt/libb.so.1", "liba.so:libb.so.1"),
+        ("/opt/me/liba.so /opt/libb.so.1", "liba.so libb.so.1"),
         ("libtcmalloc.so", "libtcmalloc.so"),
         ("", ""),
     ],
@@ -73,7 +73,7 @@ def test_preloaded_libraries_are_recorded_without_their_folders(value: str, reco
 
 
 def test_no_variable_keeps_the_path_of_a_file() -> None:
-    conf = {"MALLOC_CONF": "prof:true,prof_prefix:/home/me/heap"}
+    conf = {"MALLOC_CONF": "prof:true,prof_prefix:/opt/me/heap"}
     assert recorded_environment(conf) == {"MALLOC_CONF": "prof:true,prof_prefix:heap"}
 
 

@@ -66,6 +66,17 @@ def test_without_single_there_is_one_ratio() -> None:
     assert SPEEDUP_NOTE not in section.sentences
 
 
+def test_a_configuration_of_one_side_is_named() -> None:
+    """A mode that fails since the change is not simply left out."""
+    result = compared(side(BEFORE), side(AFTER, {"single": 1.0, "dp": 1.2}))
+    markdown = section_markdown(describe_changes(result))
+    assert "only before the change, so not compared: ddp on 2 devices" in markdown
+    assert "only after the change, so not compared: dp on 2 devices" in markdown
+    document = json.loads(changes_to_json(result))
+    assert [key["mode"] for key in document["only_before"]] == ["ddp"]
+    assert [key["mode"] for key in document["only_after"]] == ["dp"]
+
+
 def test_too_few_sessions_have_no_verdict_and_the_reason() -> None:
     one = dict([*BEFORE.items()][:1])
     section = describe_changes(compared(side(one, {"ddp": 1.8}), side(AFTER, {"ddp": 1.8})))
@@ -123,7 +134,7 @@ def test_escape_codes_from_a_file_do_not_reach_the_terminal() -> None:
 def test_json_has_rows_and_differences_with_null_for_unknown() -> None:
     before = side(BEFORE, steps=50)
     document = json.loads(changes_to_json(compared(before, side(AFTER, torch_version="2.14.1"))))
-    assert list(document) == ["rows", "differences", "device_type"]
+    assert list(document) == ["rows", "differences", "device_type", "only_before", "only_after"]
     single, ddp = document["rows"]
     assert (single["mode"], single["speedup"]) == ("single", None)
     assert list(ddp["throughput"]) == ["ratio", "interval", "confidence", "verdict", "sessions"]
