@@ -90,13 +90,7 @@ class _Training:
         train_s = time.perf_counter() - began_s
         self.log.end_line()
         self.log.finish()
-        ranks = self.config.run.world_size
-        loss = float(self.wrapped.sum_over_ranks(total.loss)) / (steps * ranks)
-        if not math.isfinite(loss) and not self.step.scaler.is_enabled():
-            raise RunFailed(
-                f"the loss of epoch {epoch + 1} is {loss}",
-                "Try a smaller --lr, or --clip-grad-norm. Checkpoints that were written are kept.",
-            )
+        loss = self._mean_loss(epoch, total)
         samples = self.config.run.global_batch * steps
         return {
             "epoch": epoch + 1,
@@ -111,6 +105,17 @@ class _Training:
             if self.step.scaler.is_enabled()
             else None,
         }
+
+    def _mean_loss(self, epoch: int, total: _Total) -> float:
+        """Over all samples of an epoch and all ranks."""
+        steps = self.config.steps_per_epoch * self.config.run.world_size
+        loss = float(self.wrapped.sum_over_ranks(total.loss)) / steps
+        if not math.isfinite(loss) and not self.step.scaler.is_enabled():
+            raise RunFailed(
+                f"the loss of epoch {epoch + 1} is {loss}",
+                "Try a smaller --lr, or --clip-grad-norm. Checkpoints that were written are kept.",
+            )
+        return loss
 
     def _scheduled(self, epoch: int, total: _Total) -> Callable[[Iterator[Batch]], Tensor]:
         """A step that sets its learning rate first, and adds its loss up."""
