@@ -117,7 +117,7 @@ path = click.Path(path_type=Path)
     show_default=True,
     callback=parse_margin,
     metavar="PERCENT",
-    help="Difference that counts. Within it modes are equivalent.",
+    help="Difference that counts: below it, modes are equivalent.",
 )
 @click.option(
     "--fail-if-slower",

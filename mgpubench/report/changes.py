@@ -69,7 +69,7 @@ def describe_gate(gate: Gate) -> list[str]:
         + {
             "tripped": f"the whole interval {format_interval(each.interval)} is below {least}",
             "passed": f"the whole interval {format_interval(each.interval)} is above {least}",
-            "undecided": f"the interval {format_interval(each.interval)} holds {least}"
+            "undecided": f"the interval {format_interval(each.interval)} contains {least}"
             if each.interval
             else "there is no interval",
         }[each.result]

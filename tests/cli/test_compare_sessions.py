@@ -90,7 +90,7 @@ def test_runs_of_one_mode_each_are_answered_together(run_here: Run, tmp_path: Pa
     assert re.fullmatch(r"\d+\.\d{3}", ddp[-2])
     assert ddp[-1] == "-"
     reason = next(line for line in lines if line.startswith("no verdict for ddp on 2 devices: "))
-    assert "no round of one sitting has both sides, and a machine may differ by several" in reason
+    assert "no round ran both in one call, and the same machine may differ by several" in reason
     # The command that would give one is a command for the same work.
     command = shlex.split(reason.partition("to get one: ")[2])
     assert command[:4] == ["mgpubench", "run", "--mode", "dp,ddp"]
@@ -216,7 +216,7 @@ def test_an_undecided_gate_fails_only_if_it_is_strict(
     slower: Path, strict: tuple[str, ...], code: int
 ) -> None:
     interval, last = gate(slower, "--fail-if-slower", "10%", *strict, code=code)
-    assert re.search(r"undecided, the interval 0\.89\d\.\.0\.90\d holds 0\.9$", interval)
+    assert re.search(r"undecided, the interval 0\.89\d\.\.0\.90\d contains 0\.9$", interval)
     assert last == "gate 10 %: undecided"
 
 
