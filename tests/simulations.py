@@ -352,7 +352,7 @@ much alike to be pooled with those of others.
 - **Two sessions**: no interval, and a verdict only if both sessions give the same one by
 themselves.
 - **No round with both sides** (dp in one session, ddp in another): the ratio, and no verdict. A
-machine easily differs by some percent between two times, and nothing in the results says by how
+machine easily differs by some percent from hour to hour, and nothing in the results says by how
 much.
 - **Several rows**: all verdicts of a table against its baseline hold together, so each interval is
 wider (97.5 % each for two rows). ddp against dp is a family of its own, so that up to 10 of 100

@@ -117,7 +117,7 @@ path = click.Path(path_type=Path)
     show_default=True,
     callback=parse_margin,
     metavar="PERCENT",
-    help="Difference that counts. Within it modes are equivalent.",
+    help="Difference that counts: below it, modes are equivalent.",
 )
 @click.option(
     "--fail-if-slower",
@@ -178,17 +178,12 @@ def compare_rows(
 ) -> list[tuple[str, Interval | None]]:
     """Print the comparison of the rows of each group; return the intervals of their ratios."""
     from mgpubench.analysis.compare import compare as compare_runs
-    from mgpubench.report.columns import row_place
+    from mgpubench.report.changes import gate_rows
 
     reading = read(paths)
     rows = compare_runs(reading.records, baseline, options["margin"])
     print_rows(rows, options["output_format"], reading.folders)
-    return [
-        (f"{row_place(row)} against {versus.baseline}", versus.interval)
-        for row in rows
-        # Also rows of which no run succeeded: they must not let a gate pass.
-        if (versus := row.versus_baseline) and versus.is_judged
-    ]
+    return list(gate_rows(rows))
 
 
 def compare_before_after(

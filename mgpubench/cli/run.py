@@ -100,8 +100,8 @@ SESSION: tuple[Decorator, ...] = (
         "--resume",
         metavar="SESSION",
         type=click.Path(path_type=Path),
-        help="Make the incomplete rounds of a session, with its own options. --rounds and --until "
-        "add rounds, and --timeout may be different.",
+        help="Repeat the incomplete rounds of a session, with its own options. --rounds and "
+        "--until add rounds, and --timeout may be different.",
     ),
     click.option(
         "--resume-only-missing",

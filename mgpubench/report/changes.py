@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import groupby
 
 from mgpubench.analysis.before_after import BeforeAfter, Change, ChangedRow, Key
 from mgpubench.analysis.gate import Gate
-from mgpubench.analysis.stats import MIN_SESSIONS
+from mgpubench.analysis.row import Row
+from mgpubench.analysis.stats import MIN_SESSIONS, Interval
 from mgpubench.format import (
     UNKNOWN,
     format_confidence,
@@ -18,7 +20,7 @@ from mgpubench.format import (
     format_ratio,
     plain,
 )
-from mgpubench.report.columns import Column
+from mgpubench.report.columns import Column, row_place
 from mgpubench.report.sections import Section
 from mgpubench.results.csv_format import format_cell
 
@@ -61,6 +63,20 @@ def change_place(row: ChangedRow | Key) -> str:
     return f"{_label(row)} on {format_count(row.num_devices, 'device')}"
 
 
+def gate_rows(rows: Sequence[Row]) -> Iterator[tuple[str, Interval | None]]:
+    """What a gate looks at: None for what could not be compared, which must not let it pass."""
+    for _, members in groupby(rows, key=lambda row: row.group):
+        table = list(members)
+        entries: list[tuple[str, Interval | None]] = []
+        for row in table:
+            versus = row.versus_baseline
+            if not row.runs:  # also a baseline, without which others have nothing to compare with
+                entries.append((f"{row_place(row)}, of which no run succeeded", None))
+            elif versus and versus.is_judged:
+                entries.append((f"{row_place(row)} against {versus.baseline}", versus.interval))
+        yield from entries or [(f"{row_place(table[0])}, with nothing to compare with", None)]
+
+
 def describe_gate(gate: Gate) -> list[str]:
     """A sentence for each ratio at a gate, and the result."""
     least = f"{(1 - gate.allowed):.4g}"
@@ -69,7 +85,7 @@ def describe_gate(gate: Gate) -> list[str]:
         + {
             "tripped": f"the whole interval {format_interval(each.interval)} is below {least}",
             "passed": f"the whole interval {format_interval(each.interval)} is above {least}",
-            "undecided": f"the interval {format_interval(each.interval)} holds {least}"
+            "undecided": f"the interval {format_interval(each.interval)} contains {least}"
             if each.interval
             else "there is no interval",
         }[each.result]

@@ -22,7 +22,10 @@ from mgpubench.report.columns import row_label, row_place
 from mgpubench.report.commands import Folders, command_to_resume, command_to_run
 
 PAIRED_NOTE = "ratios are over the rounds that both rows have, totals over all runs of a row"
-FAMILY_NOTE = "the verdicts against {baseline} hold together at 95 %, so each interval is wider"
+FAMILY_NOTE = (
+    "the verdicts against {baseline} are all right at once in 95 % of tables, so each interval "
+    "is wider"
+)
 OWN_FAMILY = "; ddp against dp holds by itself"
 
 MAX_ADVISED_ROUNDS = 100
@@ -110,13 +113,13 @@ def _unpaired(rows: Sequence[Row]) -> Iterator[str]:
     names = ", ".join(dict.fromkeys(row_place(row) for row in unpaired))
     # The command line of a variant is not in its row.
     remedy = (
-        "mgpubench run --resume makes their rounds as a whole"
+        "mgpubench run --resume repeats their rounds as a whole"
         if any(row.variant for row in unpaired)
         else f"to get one: {command_to_run(_to_measure(rows))}"
     )
     yield (
-        f"no verdict for {names}: no round of one sitting has both sides, and a machine may differ "
-        f"by several percent between two times; {remedy}"
+        f"no verdict for {names}: no round ran both in one call, and the same machine may differ "
+        f"by several percent from hour to hour; {remedy}"
     )
 
 

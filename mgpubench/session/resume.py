@@ -72,7 +72,7 @@ class Progress:
             count = format_count(sum(run.round in rounds for run in runs), "run")
             names = ", ".join(map(str, rounds))
             yield (
-                f"round {names}: all {count} are made again, since only runs of one sitting are "
+                f"round {names}: all {count} are repeated, since only runs of one call are "
                 "paired (--resume-only-missing makes the missing ones, without pairs)"
             )
 

@@ -90,7 +90,7 @@ def test_runs_of_one_mode_each_are_answered_together(run_here: Run, tmp_path: Pa
     assert re.fullmatch(r"\d+\.\d{3}", ddp[-2])
     assert ddp[-1] == "-"
     reason = next(line for line in lines if line.startswith("no verdict for ddp on 2 devices: "))
-    assert "no round of one sitting has both sides, and a machine may differ by several" in reason
+    assert "no round ran both in one call, and the same machine may differ by several" in reason
     # The command that would give one is a command for the same work.
     command = shlex.split(reason.partition("to get one: ")[2])
     assert command[:4] == ["mgpubench", "run", "--mode", "dp,ddp"]
@@ -216,7 +216,7 @@ def test_an_undecided_gate_fails_only_if_it_is_strict(
     slower: Path, strict: tuple[str, ...], code: int
 ) -> None:
     interval, last = gate(slower, "--fail-if-slower", "10%", *strict, code=code)
-    assert re.search(r"undecided, the interval 0\.89\d\.\.0\.90\d holds 0\.9$", interval)
+    assert re.search(r"undecided, the interval 0\.89\d\.\.0\.90\d contains 0\.9$", interval)
     assert last == "gate 10 %: undecided"
 
 
@@ -232,7 +232,10 @@ def test_too_few_rounds_leave_a_gate_undecided(strict: tuple[str, ...], code: in
 @pytest.mark.parametrize(("strict", "code"), [((), 0), (("--strict",), 3)])
 def test_a_gate_with_nothing_to_check_is_undecided(strict: tuple[str, ...], code: int) -> None:
     folder = session(MONDAY, {"ddp": 50.0})
-    assert gate(folder, "--fail-if-slower", "5%", *strict, code=code) == ["gate 5 %: undecided"]
+    assert gate(folder, "--fail-if-slower", "5%", *strict, code=code) == [
+        "gate 5 %: ddp on 2 devices, with nothing to compare with: undecided, there is no interval",
+        "gate 5 %: undecided",
+    ]
 
 
 def test_a_mode_that_always_failed_does_not_pass_a_gate() -> None:
@@ -244,7 +247,7 @@ def test_a_mode_that_always_failed_does_not_pass_a_gate() -> None:
     folder = write_session(Path("results"), MONDAY, records)
     told = gate(folder, "--fail-if-slower", "5%", "--strict", code=3)
     assert told[1:] == [
-        "gate 5 %: ddp on 2 devices against single: undecided, there is no interval",
+        "gate 5 %: ddp on 2 devices, of which no run succeeded: undecided, there is no interval",
         "gate 5 %: undecided",
     ]
 
@@ -353,6 +356,30 @@ def test_a_gate_holds_after_against_before(
     assert told[-1] == f"gate {allowed.replace('%', ' %')}: {result}"
     assert told[1].startswith(
         f"gate {allowed.replace('%', ' %')}: ddp on 2 devices after against before: "
+    )
+
+
+def test_a_baseline_that_always_failed_does_not_pass_a_gate() -> None:
+    """The others are then compared with dp, which nobody asked for."""
+    records = [
+        *(make_run_record("single", None, round=i, status="failed") for i in range(1, 7)),
+        *(make_run_record("dp", 150 * n, round=i) for i, n in enumerate(NOISE, 1)),
+        *(make_run_record("ddp", 160 * n, round=i) for i, n in enumerate(NOISE[::-1], 1)),
+    ]
+    folder = write_session(Path("results"), MONDAY, records)
+    told = gate(folder, "--fail-if-slower", "5%", "--strict", code=3)
+    assert told[0] == (
+        "gate 5 %: single on 1 device, of which no run succeeded: undecided, there is no interval"
+    )
+
+
+def test_a_gate_is_undecided_if_a_table_lacks_the_baseline() -> None:
+    whole = session("whole", {"dp": 100.0, "ddp": 150.0})
+    alone = session("alone", {"ddp": 100.0}, model="mlp")
+    told = gate(alone, whole, "--baseline", "dp", "--fail-if-slower", "3%", "--strict", code=3)
+    assert (
+        "gate 3 %: ddp on 2 devices, with nothing to compare with: undecided, there is no interval"
+        in told
     )
 
 

@@ -106,7 +106,7 @@ def test_commands_of_the_readme_run(command: str) -> None:
     gate = (0, 1, 3) if "--fail-if-slower" in arguments else (0,)
     assert result.exit_code in gate, result.output
     if "--resume" in arguments and "--rounds" in arguments:
-        assert result.stdout.startswith("3 runs of resnet18")
+        assert result.stdout.startswith("21 runs of resnet18")
     elif "--resume" in arguments:
         assert result.stderr.startswith("note: nothing is missing in results/")
 

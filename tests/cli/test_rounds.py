@@ -279,7 +279,7 @@ def test_the_whole_of_an_incomplete_round_is_made_again(
     command = run_here("run", "--resume", finished, cwd=tmp_path)
     assert command.exit_code == 0, command.err
     said = (
-        "note: round 1: all 2 runs are made again, since only runs of one sitting are paired "
+        "note: round 1: all 2 runs are repeated, since only runs of one call are paired "
         "(--resume-only-missing makes the missing ones, without pairs)"
     )
     assert dry.stderr.splitlines() == notes(command) == [said]

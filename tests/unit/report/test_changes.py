@@ -166,7 +166,7 @@ def test_json_of_too_few_sessions_has_no_interval() -> None:
         ),
         (
             (0.92, 1.02),
-            "gate 5 %: ddp: undecided, the interval 0.920..1.020 holds 0.95",
+            "gate 5 %: ddp: undecided, the interval 0.920..1.020 contains 0.95",
             "gate 5 %: undecided",
         ),
         (None, "gate 5 %: ddp: undecided, there is no interval", "gate 5 %: undecided"),
@@ -181,6 +181,6 @@ def test_a_gate_says_what_it_saw_and_how_it_ends(
 def test_a_gate_shows_its_limit_with_the_digits_that_were_asked_for() -> None:
     sentences = describe_gate(check_gate([("ddp\x1b", (0.9, 0.98))], 0.025))
     assert sentences == [
-        "gate 2.5 %: ddp?: undecided, the interval 0.900..0.980 holds 0.975",
+        "gate 2.5 %: ddp?: undecided, the interval 0.900..0.980 contains 0.975",
         "gate 2.5 %: undecided",
     ]

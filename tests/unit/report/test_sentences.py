@@ -208,10 +208,10 @@ def test_all_rows_decided_have_no_hint() -> None:
 
 def test_several_verdicts_that_hold_together_are_explained() -> None:
     assert said(THREE_MODES)[-1] == (
-        "the verdicts against single hold together at 95 %, so each interval is wider; ddp against "
-        "dp holds by itself"
+        "the verdicts against single are all right at once in 95 % of tables, so each interval is "
+        "wider; ddp against dp holds by itself"
     )
-    assert not [text for text in said(CLOSE) if "hold together" in text]
+    assert not [text for text in said(CLOSE) if "all right at once" in text]
 
 
 def test_ddp_against_dp_is_mentioned_only_if_there_is_such_a_row() -> None:
@@ -220,7 +220,8 @@ def test_ddp_against_dp_is_mentioned_only_if_there_is_such_a_row() -> None:
         *(record for count in (2, 4) for record in rounds("ddp", DDP, num_devices=count)),
     ]
     assert said(records)[-1] == (
-        "the verdicts against single hold together at 95 %, so each interval is wider"
+        "the verdicts against single are all right at once in 95 % of tables, so each interval is "
+        "wider"
     )
 
 
@@ -234,14 +235,14 @@ def test_an_unpaired_variant_is_told_to_resume_since_its_row_has_no_command() ->
     ]
     (text,) = said(records)
     assert text.startswith("no verdict for ")
-    assert text.endswith("; mgpubench run --resume makes their rounds as a whole")
+    assert text.endswith("; mgpubench run --resume repeats their rounds as a whole")
 
 
 def test_an_unpaired_ratio_has_its_reason_and_the_command_that_gives_a_verdict() -> None:
     records = [*rounds("dp", DP), *rounds("ddp", DDP, session_id="s2")]
     assert said(records) == [
-        "no verdict for ddp on 2 devices: no round of one sitting has both sides, and a machine "
-        "may differ by several percent between two times; to get one: mgpubench run --mode dp,ddp "
+        "no verdict for ddp on 2 devices: no round ran both in one call, and the same machine "
+        "may differ by several percent from hour to hour; to get one: mgpubench run --mode dp,ddp "
         "--gpus 2 --image-size 224 --precision tf32"
     ]
 

@@ -283,6 +283,6 @@ efficiency | speed-up to single | 97.5 % CI of the ratio | verdict |
 | ddp | 2 | 5 | 190.5 | 184.1..197.2 | 95.27 | 95.1 % | 1.902 | 1.895..1.909 | faster |
 
 - ddp against dp on 2 devices: 1.267x (95 % CI 1.262..1.273, 5 paired rounds of one session): faster
-- the verdicts against single hold together at 95 %, so each interval is wider; ddp against dp \
-holds by itself
+- the verdicts against single are all right at once in 95 % of tables, so each interval is wider; \
+ddp against dp holds by itself
 """

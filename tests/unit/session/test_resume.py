@@ -74,7 +74,7 @@ def test_the_whole_of_an_incomplete_round_is_made_again(session: Session) -> Non
     progress = progress_of(session.folder)
     assert again(progress) == [3, 4]
     (note,) = progress.repeated(progress.missing_rounds(progress.plan))
-    assert note.startswith("round 2: all 2 runs are made again, since only runs of one sitting")
+    assert note.startswith("round 2: all 2 runs are repeated, since only runs of one call")
     assert "--resume-only-missing" in note
 
 
