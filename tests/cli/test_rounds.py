@@ -321,10 +321,12 @@ def test_a_run_that_fails_when_it_is_made_again_is_reported(
     """It has figures of the first sitting, but the round is still not complete."""
     lose(finished, ["ddp"])
 
-    def launch(supervisor: object, config: RunConfig, *others: object) -> list[RankRecord]:
+    def launch(
+        supervisor: object, config: RunConfig, *others: object, **more: object
+    ) -> list[RankRecord]:
         if config.mode == "single":
             raise RunFailed("single x1: the true cause")
-        return launch_run(supervisor, config, *others)  # type: ignore[arg-type]
+        return launch_run(supervisor, config, *others, **more)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
         patch.setattr("mgpubench.session.recorder.launch_run", launch)
