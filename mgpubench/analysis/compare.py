@@ -77,8 +77,10 @@ class _Table:
     @cached_property
     def baseline(self) -> Baseline | None:
         """The baseline that was wanted, or the default one."""
-        if self.wanted is not None:
-            return self.wanted
+        return self._default if self.wanted is None else self.wanted
+
+    @cached_property
+    def _default(self) -> Baseline | None:
         measured = [pool for pool in self.pools if pool.throughputs]
         if variants := [pool for pool in measured if pool.variant]:
             first = min(variants, key=lambda pool: (pool.variant_number, pool.variant))
@@ -126,6 +128,7 @@ class _Table:
                 comparison=conclude(evidence[key], self.margin, error_rate)
                 if key in evidence
                 else None,
+                is_default=bool(mode) or baseline == self._default,
                 is_judged=judged[key],
             )
             for key in partners

@@ -49,6 +49,8 @@ class Versus:
     """The relative difference that counts, e.g. 0.02."""
     comparison: Comparison | None = None
     """None if there is no such row, or this one has no runs that succeeded."""
+    is_default: bool = True
+    """True if `run --until decided` settles this comparison: it uses the default baseline."""
     is_judged: bool = True
     """False for effective modes that do not measure the technique."""
 

@@ -10,6 +10,7 @@ from mgpubench.analysis.findings.catalogue import KINDS, has_table_note
 from mgpubench.analysis.row import Row, Versus
 from mgpubench.analysis.stats import MIN_ROUNDS, MIN_SESSIONS
 from mgpubench.config.preset import STANDARD
+from mgpubench.config.types import DEFAULT_MARGIN
 from mgpubench.format import (
     format_confidence,
     format_count,
@@ -261,5 +262,7 @@ def _advice(versus: Versus, folders: Folders) -> str:
         return "and more rounds would hardly settle it"
     if needed > MAX_ADVISED_ROUNDS:
         return f"too noisy to settle here: it would take about {needed} rounds"
-    command = command_to_resume(comparison.session_ids[0], folders, needed)
+    # `run` decides with the default margin and baseline only.
+    until = versus.is_default and versus.margin == DEFAULT_MARGIN
+    command = command_to_resume(comparison.session_ids[0], folders, needed, until=until)
     return f"about {needed} rounds would settle it: {command}"

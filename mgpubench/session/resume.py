@@ -90,13 +90,19 @@ def read_progress(saved: SavedSession) -> Progress:
     if path.exists() and path.stat().st_size:
         reading = read_runs(path)
         records, warnings = reading.records, merge({path: reading}).warnings
-    rounds = max((record.round or 0 for record in records), default=0)
     plan = saved.plan
+    rounds = max((record.round or 0 for record in records if _is_in_order(record, plan)), default=0)
     return Progress(
         records=tuple(records),
         plan=plan.with_rounds(rounds) if rounds > plan.rounds else plan,
         warnings=tuple(warnings),
     )
+
+
+def _is_in_order(record: RunRecord, plan: Plan) -> bool:
+    """False if the round of a row was edited: it does not fit the row's position."""
+    position = record.position or 0
+    return record.round == (position - 1) // plan.num_configurations + 1
 
 
 def check_unchanged(saved: SavedSession, now: Mapping[str, object]) -> None:

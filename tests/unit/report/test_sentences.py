@@ -188,6 +188,20 @@ def test_the_hardest_of_several_undecided_rows_has_the_hint() -> None:
     assert f"about {needed[0]} rounds" in hints[0]
 
 
+def test_with_another_margin_the_hint_names_a_number_of_rounds() -> None:
+    """`run --until decided` knows the default margin only."""
+    (text,) = said(CLOSE, margin=0.021)
+    assert "--until" not in text
+    assert re.search(r"about (\d+) rounds would settle it: mgpubench run .* --rounds \1$", text)
+
+
+def test_only_the_default_baseline_is_what_until_decides() -> None:
+    named = rows_of(THREE_MODES, "ddp")
+    assert [row.versus_baseline.is_default for row in named if row.versus_baseline] == [False] * 2
+    rows = rows_of(THREE_MODES, "single")
+    assert all(row.versus_baseline.is_default for row in rows if row.versus_baseline)
+
+
 def test_what_no_number_of_rounds_would_settle_is_harder_than_any_number() -> None:
     records = [
         *rounds("single", SINGLE),

@@ -130,6 +130,12 @@ def test_rounds_that_were_added_belong_to_the_plan(session: Session) -> None:
     assert again(progress) == [5, 6]
 
 
+def test_a_round_that_does_not_fit_its_position_adds_no_rounds(session: Session) -> None:
+    """Edited to 3,000,000 it would make millions of runs."""
+    append(session, 1, round=3_000_000)
+    assert progress_of(session.folder).plan.rounds == 2
+
+
 def test_more_rounds_are_added_in_the_order_that_continues_the_plan(session: Session) -> None:
     for position in range(1, 5):
         append(session, position)
