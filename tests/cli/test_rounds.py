@@ -358,7 +358,8 @@ def test_only_the_missing_runs_are_made_if_that_is_wanted(
     assert [row["runs"] for row in rows] == [1, 1]
     assert versus["ratio"] > 0
     assert (versus["pairs"], versus["paired"], versus["verdict"]) == (0, False, None)
-    assert re.search("^no verdict for ddp on 2 devices: no round ran both in one call", command.out, re.M)
+    reason = "^no verdict for ddp on 2 devices: no round ran both in one call"
+    assert re.search(reason, command.out, re.M)
     again = run_here("run", "--resume", finished, "--resume-only-missing", cwd=tmp_path)
     assert notes(again) == [f"note: nothing is missing in {finished}"]
 
