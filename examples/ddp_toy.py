@@ -47,7 +47,7 @@ if __name__ == "__main__":
 
     if rank == 0:
         torch.save(model.module.state_dict(), "toy.pt")
-    dist.barrier()  # nobody reads the file before it is written
+    dist.barrier()  # no rank reads the file before rank 0 has written it
     copy = make_model()
     copy.load_state_dict(torch.load("toy.pt", map_location="cpu", weights_only=True))
     with torch.no_grad():

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mgpubench.cli.options import verbose_option
+from mgpubench.cli.options import text_or_json_option, verbose_option
 from mgpubench.cli.work_options import DEVICES, options
 from mgpubench.config.request import Request
 from mgpubench.config.types import Mode
@@ -24,14 +24,7 @@ path = click.Path(path_type=Path)
 @options(DEVICES)
 @click.option("--batch-per-gpu", "-b", type=int, help="Images per GPU at a time.")
 @click.option("--workers-per-gpu", type=int, help="Loader workers per device.")
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print on stdout.",
-)
+@text_or_json_option
 @verbose_option
 def evaluate(checkpoint: Path, output_format: str, **given: Any) -> None:
     """Evaluate a checkpoint on a folder of images, each image exactly once.

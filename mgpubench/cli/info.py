@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import click
 
-from mgpubench.cli.options import verbose_option
+from mgpubench.cli.options import text_or_json_option, verbose_option
 from mgpubench.machine.host import check_current_folder
 
 
 @click.command(short_help="What will hurt a benchmark here?")
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print on stdout.",
-)
+@text_or_json_option
 @verbose_option
 def info(output_format: str) -> None:
     """Show GPUs, torch, cores, memory and limits, and a remedy for each problem.

@@ -26,6 +26,16 @@ verbose_option: Callable[[Any], Any] = click.option(
 )
 
 
+text_or_json_option: Callable[[Any], Any] = click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to print on stdout.",
+)
+
+
 def is_verbose(ctx: click.Context) -> bool:
     """True if --verbose was given."""
     return bool(ctx.meta.get(_VERBOSE))

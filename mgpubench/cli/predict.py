@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from mgpubench.cli.options import verbose_option
+from mgpubench.cli.options import text_or_json_option, verbose_option
 from mgpubench.format import format_percent, plain
 from mgpubench.machine.host import check_current_folder
 
@@ -16,14 +16,7 @@ from mgpubench.machine.host import check_current_folder
 @click.command(short_help="What does a trained model see?")
 @click.argument("checkpoint", type=click.Path(path_type=Path))
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print on stdout.",
-)
+@text_or_json_option
 @verbose_option
 def predict(checkpoint: Path, images: tuple[str, ...], output_format: str) -> None:
     """Print the five likeliest classes of each image, with their probabilities.

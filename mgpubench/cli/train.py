@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mgpubench.session.trainer import TrainCall, Trained
 
 Make = Callable[["TrainCall"], "Trained"]
-"""How a training is made, or gone on with."""
+"""How to start or resume a training."""
 
 DEFAULTS = TrainOptions()
 TRAIN_OPTIONS = tuple(option.name for option in fields(TrainOptions))

@@ -81,7 +81,7 @@ def work(task: Task) -> NoReturn:
         _isolate(task)
         result = _resolve(task.target)(*task.args)
         _save(result, task.result_file)
-    # The parent must know whatever ends a rank, or the cause would be lost.
+    # Everything that ends a rank is reported to the parent, or the cause would be lost.
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.close(spare)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Sequence
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mgpubench.analysis.findings.catalogue import has_table_note
 from mgpubench.analysis.findings.kind import Finding
 from mgpubench.config.run_config import RunConfig
 from mgpubench.errors import BenchError
-from mgpubench.format import format_duration, format_rate, plain
+from mgpubench.format import format_duration, format_rate
+from mgpubench.report.live import LiveLines
 from mgpubench.results.schema import RunRecord
 
 PLAIN_LINE_EVERY_S = 30.0
@@ -22,28 +18,13 @@ PLAIN_LINE_EVERY_SHARE = 0.2
 """In a pipe a long run prints a line now and then, and less often the longer the session lasts: the
 log of a day has some 50 of them."""
 
-MIN_BAR_WIDTH = 80
-"""In a narrower terminal the bar would truncate its numbers, so there are plain lines."""
-
 
 class SessionDisplay:
     """A `recorder.Display` on stderr."""
 
     def __init__(self, *, verbose: bool) -> None:
         self._verbose = verbose
-        self._console = Console(
-            stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False
-        )
-        # The file itself is asked, since FORCE_COLOR makes rich treat a pipe as a terminal.
-        live = (
-            sys.stderr.isatty()
-            and os.environ.get("TERM") != "dumb"
-            and self._console.width >= MIN_BAR_WIDTH
-        )
-        self._bar = _make_bar(self._console) if live else None
-        self._task = self._bar.add_task("loading torch", total=None, rate="") if self._bar else None
-        if self._bar is not None:
-            self._bar.start()
+        self._live = LiveLines()
         self._num_runs = self._num_steps = 0
         """Of this call, as far as they are known."""
         self._config: RunConfig | None = None
@@ -65,8 +46,7 @@ class SessionDisplay:
             self._session_began_s = self._printed_at_s = time.monotonic()
         self._num_runs += len(runs)
         self._num_steps += sum(config.total_steps for config in runs)
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, total=self._num_steps)
+        self._live.update(total=self._num_steps)
 
     def begin_run(self, config: RunConfig) -> None:
         """Show the name of the run in the bar."""
@@ -74,14 +54,13 @@ class SessionDisplay:
         self._config = config
         self._run_began_s = time.monotonic()
         self._loss = ""
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, description=self._name(config), rate="starting")
+        self._live.update(description=self._name(config), rate="starting")
 
     def on_steps(self, steps: int) -> None:
         """Show the steps done, their rate and the time left."""
         rate = f"{format_rate(steps / (time.monotonic() - self._run_began_s))} steps/s{self._loss}"
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=self._steps_before + steps, rate=rate)
+        if self._live.has_bar:
+            self._live.update(completed=self._steps_before + steps, rate=rate)
         elif self._config and self._is_silent_for_long():
             total = self._config.total_steps
             self._line(
@@ -107,7 +86,7 @@ class SessionDisplay:
             )
         elif record.status == "failed":
             if self._verbose:
-                self._console.print(error.details)
+                self._live.console.print(error.details)
             self._line(f"{self._name(config)}: failed {self._left(0)}")
             self._line(f"error: {error.message}")
             if error.hint:
@@ -123,8 +102,7 @@ class SessionDisplay:
 
     def close(self) -> None:
         """Remove the bar."""
-        if self._bar is not None:
-            self._bar.stop()
+        self._live.close()
 
     def _name(self, config: RunConfig) -> str:
         return f"run {self._number}/{self._num_runs} (round {config.round}) {config.label}"
@@ -145,17 +123,4 @@ class SessionDisplay:
 
     def _line(self, text: str) -> None:
         self._printed_at_s = time.monotonic()
-        self._console.print(plain(text.rstrip()))
-
-
-def _make_bar(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=16),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}", markup=False),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        refresh_per_second=2,  # more would take time from the measurement
-    )
+        self._live.line(text)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mgpubench.config.train_config import TrainConfig
 from mgpubench.format import (
@@ -17,32 +14,18 @@ from mgpubench.format import (
     format_duration,
     format_percent,
     format_rate,
-    plain,
 )
 from mgpubench.report.columns import Column
+from mgpubench.report.live import LiveLines
 from mgpubench.report.tables import print_table
 from mgpubench.results.training import EpochRecord, LossRecord
-
-MIN_BAR_WIDTH = 80
 
 
 class TrainingProgress:
     """A `session.trainer.TrainDisplay` on stderr: a bar on a terminal, plain lines in a pipe."""
 
     def __init__(self) -> None:
-        self._console = Console(
-            stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False
-        )
-        # The file itself is asked, since FORCE_COLOR makes rich treat a pipe as a terminal.
-        live = (
-            sys.stderr.isatty()
-            and os.environ.get("TERM") != "dumb"
-            and self._console.width >= MIN_BAR_WIDTH
-        )
-        self._bar = _make_bar(self._console) if live else None
-        self._task = self._bar.add_task("loading torch", total=None, rate="") if self._bar else None
-        if self._bar is not None:
-            self._bar.start()
+        self._live = LiveLines()
         self._config: TrainConfig | None = None
         self._began_s = time.monotonic()
         self._first_epoch = 0
@@ -61,16 +44,15 @@ class TrainingProgress:
             f"{config.run.label}: {format_count(epochs, 'epoch')} of "
             f"{format_count(config.steps_per_epoch, 'step')}, batch {config.run.global_batch}"
         )
-        if self._bar is not None and self._task is not None:
-            total = epochs * config.steps_per_epoch
-            self._bar.update(self._task, total=total, description=config.run.label)
+        total = epochs * config.steps_per_epoch
+        self._live.update(total=total, description=config.run.label)
 
     def on_steps(self, steps: int, pace_s: float | None) -> None:
         """Show the steps done, and the images per second."""
-        if self._bar is None or self._task is None or self._config is None:
+        if self._config is None:
             return
         rate = format_rate(self._config.run.global_batch / pace_s if pace_s else None)
-        self._bar.update(self._task, completed=steps, rate=f"{rate} images/s")
+        self._live.update(completed=steps, rate=f"{rate} images/s")
 
     def on_loss(self, record: LossRecord) -> None:
         """Print a line of loss."""
@@ -93,8 +75,7 @@ class TrainingProgress:
 
     def close(self) -> None:
         """Remove the bar."""
-        if self._bar is not None:
-            self._bar.stop()
+        self._live.close()
 
     def _left(self, epoch: int) -> str:
         if self._config is None:
@@ -105,7 +86,7 @@ class TrainingProgress:
         return f"{format_duration(elapsed_s / done * left)} left" if left and done > 0 else ""
 
     def _line(self, text: str) -> None:
-        self._console.print(plain(text.rstrip()))
+        self._live.line(text)
 
 
 def print_epochs(records: Sequence[EpochRecord]) -> None:
@@ -126,16 +107,3 @@ def print_epochs(records: Sequence[EpochRecord]) -> None:
 
 def _loss(loss: float | None) -> str:
     return UNKNOWN if loss is None else f"{loss:.4f}"
-
-
-def _make_bar(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=16),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}", markup=False),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        refresh_per_second=2,  # more would take time from the training
-    )

@@ -1,6 +1,6 @@
 """How values become CSV: unknown is empty, a float has all its digits, one row is one line.
 
-UTF-8 with `,` and `.`, whatever the locale.
+UTF-8 with `,` and `.` in every locale.
 """
 
 from __future__ import annotations

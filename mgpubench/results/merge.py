@@ -125,7 +125,7 @@ def _fate(
     path: Path,
 ) -> str:
     if not record.run_id:
-        return _USED  # runs without an id cannot be told apart
+        return _USED  # runs without an id cannot be distinguished
     choice = chosen[record.run_id]
     if not record.is_ok and record != choice:
         return _REPLACED

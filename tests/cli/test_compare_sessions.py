@@ -193,8 +193,8 @@ def gate(*arguments: object, code: int) -> list[str]:
 
 def test_a_gate_is_tripped_by_what_is_surely_slower(slower: Path) -> None:
     for strict in ((), ("--strict",)):
-        told = gate(slower, "--fail-if-slower", "5%", *strict, code=1)
-        interval, last = told
+        gate_lines = gate(slower, "--fail-if-slower", "5%", *strict, code=1)
+        interval, last = gate_lines
         assert re.fullmatch(
             r"gate 5 %: ddp on 2 devices against dp: tripped, the whole interval "
             r"0\.89\d\.\.0\.90\d is below 0\.95",
@@ -245,8 +245,8 @@ def test_a_mode_that_always_failed_does_not_pass_a_gate() -> None:
         *(make_run_record("ddp", None, round=i, status="failed") for i in range(1, 7)),
     ]
     folder = write_session(Path("results"), MONDAY, records)
-    told = gate(folder, "--fail-if-slower", "5%", "--strict", code=3)
-    assert told[1:] == [
+    gate_lines = gate(folder, "--fail-if-slower", "5%", "--strict", code=3)
+    assert gate_lines[1:] == [
         "gate 5 %: ddp on 2 devices, of which no run succeeded: undecided, there is no interval",
         "gate 5 %: undecided",
     ]
@@ -350,11 +350,11 @@ def test_a_gate_holds_after_against_before(
     allowed: str, strict: tuple[str, ...], code: int, result: str
 ) -> None:
     before, after = sides()
-    told = gate(
+    gate_lines = gate(
         *("--before", *before, "--after", *after, "--fail-if-slower", allowed, *strict), code=code
     )
-    assert told[-1] == f"gate {allowed.replace('%', ' %')}: {result}"
-    assert told[1].startswith(
+    assert gate_lines[-1] == f"gate {allowed.replace('%', ' %')}: {result}"
+    assert gate_lines[1].startswith(
         f"gate {allowed.replace('%', ' %')}: ddp on 2 devices after against before: "
     )
 
@@ -367,8 +367,8 @@ def test_a_baseline_that_always_failed_does_not_pass_a_gate() -> None:
         *(make_run_record("ddp", 160 * n, round=i) for i, n in enumerate(NOISE[::-1], 1)),
     ]
     folder = write_session(Path("results"), MONDAY, records)
-    told = gate(folder, "--fail-if-slower", "5%", "--strict", code=3)
-    assert told[0] == (
+    gate_lines = gate(folder, "--fail-if-slower", "5%", "--strict", code=3)
+    assert gate_lines[0] == (
         "gate 5 %: single on 1 device, of which no run succeeded: undecided, there is no interval"
     )
 
@@ -376,20 +376,22 @@ def test_a_baseline_that_always_failed_does_not_pass_a_gate() -> None:
 def test_a_gate_is_undecided_if_a_table_lacks_the_baseline() -> None:
     whole = session("whole", {"dp": 100.0, "ddp": 150.0})
     alone = session("alone", {"ddp": 100.0}, model="mlp")
-    told = gate(alone, whole, "--baseline", "dp", "--fail-if-slower", "3%", "--strict", code=3)
+    gate_lines = gate(
+        alone, whole, "--baseline", "dp", "--fail-if-slower", "3%", "--strict", code=3
+    )
     assert (
         "gate 3 %: ddp on 2 devices, with nothing to compare with: undecided, there is no interval"
-        in told
+        in gate_lines
     )
 
 
 def test_a_gate_is_undecided_if_a_mode_no_longer_runs() -> None:
     before, after = sides()
     without = [session(f"{path.name}-2", {"single": 100.0}) for path in after]
-    told = gate(
+    gate_lines = gate(
         *("--before", *before, "--after", *without, "--fail-if-slower", "20%", "--strict"), code=3
     )
-    assert "gate 20 %: ddp on 2 devices, only before: undecided, there is no interval" in told
+    assert "gate 20 %: ddp on 2 devices, only before: undecided, there is no interval" in gate_lines
 
 
 REFUSED: list[tuple[str, str]] = [

@@ -23,7 +23,7 @@ def make_module(name: str, num_classes: int) -> nn.Module:
 
     Raises:
         RequestRefused: if there is no such model.
-        Exception: whatever a user's own function raises.
+        Exception: anything that a user's own function raises.
     """
     if is_own_model(name):
         return own_model(name)

@@ -55,7 +55,7 @@ def own_model(name: str) -> nn.Module:
 
     Raises:
         RequestRefused: if there is no such function, or it returns no module or a compiled one.
-        Exception: whatever the function raises.
+        Exception: anything that the function raises.
     """
     model = find_function(name)()
     if not isinstance(model, nn.Module):
