@@ -13,7 +13,7 @@ from typing import Any
 from mgpubench.analysis import stats
 from mgpubench.analysis.findings.mixed import MIXED_IN_ROW
 from mgpubench.config.types import DEFAULT_OPTIMIZER, IMAGE_FOLDER, MODES
-from mgpubench.results.schema import RunRecord, Status
+from mgpubench.results.schema import MACHINES_APART, RunRecord, Status
 
 UNJUDGED = ("passthrough", "oversubscribed")
 """Effective modes that do not measure the technique. They are shown, and get no verdict."""
@@ -107,7 +107,7 @@ def group_of(record: RunRecord) -> Group:
     python = _PYTHON_MINOR.match(record.python_version)
     derived: dict[str, Any] = {
         "machine": record.machine + _nameless(record),
-        "device_models": _DEVICE_COUNT.sub(r"\1", record.device_names),
+        "device_models": _device_models(record),
         "workers_per_device": record.workers_per_device if loads_images else None,
         "batch_per_device": None if strong else record.batch_per_device,
         "global_batch": None if weak else record.global_batch,
@@ -120,9 +120,15 @@ def group_of(record: RunRecord) -> Group:
     return Group(**plain, **derived)
 
 
+def _device_models(record: RunRecord) -> str:
+    """The models of the devices without counts; those of equal machines once."""
+    machines = record.device_names.split(MACHINES_APART)
+    return MACHINES_APART.join(dict.fromkeys(_DEVICE_COUNT.sub(r"\1", each) for each in machines))
+
+
 def _nameless(record: RunRecord) -> str:
     """What keeps the sessions of a CPU without a name apart: it may be any CPU."""
-    models = _DEVICE_COUNT.sub(r"\1", record.device_names)
+    models = _device_models(record)
     if record.device_type != "cpu" or models not in NAMELESS_CPUS or not record.session_id:
         return ""
     return f" (session {record.session_id})"

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from mgpubench.cli.node_options import NODES, check_modes, take_nodes
 from mgpubench.cli.options import is_verbose, verbose_option
 from mgpubench.cli.variants import AA, VariantOptions, parse_variants
 from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options
+from mgpubench.config.nodes import Nodes
 from mgpubench.config.preset import STANDARD
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import DdpOptions
@@ -117,7 +119,7 @@ SESSION: tuple[Decorator, ...] = (
 
 
 @click.command()
-@options(DEVICES, WORK, ROUNDS, PRESETS, SESSION)
+@options(DEVICES, NODES, WORK, ROUNDS, PRESETS, SESSION)
 @verbose_option
 @click.pass_context
 def run(
@@ -137,18 +139,22 @@ def run(
     mgpubench run --data photos/train -b 128     real images
     mgpubench run --smoke                        does it work? (CPU, seconds)
     """
+    nodes = take_nodes(given)
     request = make_request(ctx, given)
+    check_modes(nodes, request.modes)
     refuse_foreign_launcher(os.environ)
     check_current_folder()
     if resume is not None:
         refuse_beside_resume(ctx)
     elif resume_only_missing:
         raise RequestRefused("--resume-only-missing needs --resume SESSION")
+    if nodes is not None and not nodes.is_first and not dry_run:
+        ctx.exit(perform_part(request, nodes, verbose=is_verbose(ctx)))
     show, make = session_to_make(ctx, request, resume)
     if dry_run:
         show()
     else:
-        ctx.exit(perform(make, fail_fast=fail_fast, verbose=is_verbose(ctx)))
+        ctx.exit(perform(make, nodes, fail_fast=fail_fast, verbose=is_verbose(ctx)))
 
 
 def make_request(ctx: click.Context, given: Mapping[str, Any]) -> Request:
@@ -258,7 +264,7 @@ def say(notices: Iterable[str]) -> None:
         click.echo(f"note: {plain(notice)}", err=True)
 
 
-def perform(make: Make, *, fail_fast: bool, verbose: bool) -> int:
+def perform(make: Make, nodes: Nodes | None, *, fail_fast: bool, verbose: bool) -> int:
     """Make the session, print its tables, and return the exit code."""
     from mgpubench.launch.signals import StopSignal
     from mgpubench.report.progress import SessionDisplay
@@ -267,13 +273,29 @@ def perform(make: Make, *, fail_fast: bool, verbose: bool) -> int:
     display = SessionDisplay(verbose=verbose)
     with StopSignal().installed() as stop:
         try:
-            outcome = make(Call(sys.argv[1:], display, stop, fail_fast))
+            outcome = make(Call(sys.argv[1:], display, stop, fail_fast, nodes))
         finally:
             display.close()
         exit_code = conclude(outcome)
         # A signal that arrived while the tables were printed was noted, and counts.
         stop.check()
     return exit_code
+
+
+def perform_part(request: Request, nodes: Nodes, *, verbose: bool) -> int:
+    """Make this machine's part of a session whose results node 0 writes."""
+    from mgpubench.launch.signals import StopSignal
+    from mgpubench.report.progress import SessionDisplay
+    from mgpubench.session.node import take_part
+
+    display = SessionDisplay(verbose=verbose)
+    with StopSignal().installed() as stop:
+        try:
+            take_part(request, nodes, display, stop)
+        finally:
+            display.close()
+    click.echo("done: node 0 has the results", err=True)
+    return 0
 
 
 def conclude(outcome: Outcome) -> int:

@@ -16,7 +16,7 @@ from mgpubench.results.merge import merge
 from mgpubench.results.read import read_runs
 from mgpubench.results.schema import RunRecord
 from mgpubench.results.session_folder import RUNS_CSV
-from mgpubench.session.document import SavedSession
+from mgpubench.session.document import SavedSession, differences
 
 MEANINGS = {
     "datasets": "the names or sizes of the images have changed",
@@ -116,9 +116,9 @@ def check_unchanged(saved: SavedSession, now: Mapping[str, object]) -> None:
     # Through JSON, like the old values: tuples become lists.
     present = json.loads(json.dumps(now))
     changed = [
-        difference
+        _described(*difference)
         for part, value in present.items()
-        for difference in _differences(part, _look_up(saved.document, part), value)
+        for difference in differences(part, _look_up(saved.document, part), value)
     ]
     if changed:
         raise RequestRefused(
@@ -135,14 +135,7 @@ def _look_up(document: Mapping[str, object], path: str) -> object:
     return value
 
 
-def _differences(name: str, old: object, new: object) -> Iterator[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in sorted({*old, *new}):
-            yield from _differences(f"{name}.{key}", old.get(key), new.get(key))
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for number, pair in enumerate(zip(old, new, strict=True)):
-            yield from _differences(f"{name}[{number}]", *pair)
-    elif old != new and name.endswith(".digest"):
-        yield MEANINGS[re.split(r"[.\[]", name)[0]]
-    elif old != new:
-        yield f"{name} was {old!r} and is {new!r}"
+def _described(name: str, old: object, new: object) -> str:
+    if name.endswith(".digest"):
+        return MEANINGS[re.split(r"[.\[]", name)[0]]
+    return f"{name} was {old!r} and is {new!r}"

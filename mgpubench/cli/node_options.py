@@ -1,0 +1,67 @@
+"""The options of a session on several machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mgpubench.cli.work_options import Decorator
+from mgpubench.config.nodes import DEFAULT_JOIN_TIMEOUT_S, Nodes, parse_nodes
+from mgpubench.config.types import MODES, Mode
+from mgpubench.errors import RequestRefused
+
+NODES: tuple[Decorator, ...] = (
+    click.option(
+        "--nnodes",
+        type=int,
+        help="Number of machines. Start the same command on each of them; --gpus is then per "
+        "machine, and only ddp uses the GPUs of all.  [default: 1]",
+    ),
+    click.option(
+        "--node-rank", type=int, help="Which of them this is: 0 writes the results, then 1, 2, ..."
+    ),
+    click.option(
+        "--rdzv-endpoint",
+        metavar="HOST:PORT",
+        help="Where they meet: the machine of --node-rank 0, and a free port there.",
+    ),
+    click.option(
+        "--join-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="How long the machines wait for each other to start.  "
+        f"[default: {DEFAULT_JOIN_TIMEOUT_S:g}]",
+    ),
+)
+
+NODE_OPTIONS = ("nnodes", "node_rank", "rdzv_endpoint", "join_timeout")
+"""Their parameters."""
+
+SPANNING: tuple[Mode, ...] = ("ddp",)
+"""Modes that use the devices of several machines."""
+
+
+def take_nodes(values: dict[str, Any]) -> Nodes | None:
+    """Take the machines out of the values of all options; None if there is only this one.
+
+    Raises:
+        RequestRefused: if they are impossible.
+    """
+    nodes = parse_nodes(*(values.pop(name) for name in NODE_OPTIONS))
+    return nodes if nodes is not None and nodes.num_nodes > 1 else None
+
+
+def check_modes(nodes: Nodes | None, modes: tuple[Mode, ...] | None) -> None:
+    """Refuse several machines for modes that would use only the first.
+
+    Raises:
+        RequestRefused: naming the modes.
+    """
+    if nodes is None or set(SPANNING) & set(modes or MODES):
+        return
+    raise RequestRefused(
+        f"--nnodes {nodes.num_nodes} and --mode {','.join(modes or ())}: only "
+        f"{' and '.join(SPANNING)} uses several machines; the others run on node 0 alone",
+        f"Add one: --mode {','.join((*(modes or ()), *SPANNING))}.",
+    )

@@ -1,0 +1,229 @@
+"""The machines of a session: this one alone, or this one as the first of several."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+from mgpubench import __version__
+from mgpubench.config.configure import Draft
+from mgpubench.config.device_choice import choose_device
+from mgpubench.config.machine_facts import NodeDevices
+from mgpubench.config.nodes import Nodes
+from mgpubench.config.plan import Plan
+from mgpubench.config.request import Request
+from mgpubench.errors import RequestRefused
+from mgpubench.format import format_count
+from mgpubench.launch.environment import interfaces_for
+from mgpubench.launch.nodes.endpoint import listen, resolve
+from mgpubench.launch.nodes.first import (
+    First,
+    NodesLauncher,
+    ending,
+    farewells_of,
+    host_name,
+)
+from mgpubench.launch.nodes.link import open_link
+from mgpubench.launch.nodes.link_process import Place
+from mgpubench.launch.nodes.messages import Hello
+from mgpubench.launch.signals import StopSignal
+from mgpubench.launch.supervisor import Launcher, Supervisor
+from mgpubench.machine.environment import recorded_environment
+from mgpubench.machine.network import interface_to
+from mgpubench.machine.system import Survey
+from mgpubench.session.document import differences, installed_part, own_commit
+
+MAY_DIFFER = ("out", "gpus", "data")
+"""Fields of a request that machines may have different: the data are compared by their digests."""
+
+MAX_DIFFERENCES = 5
+"""So many are shown in an error."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeFacts:
+    """What a machine says about itself when it joins."""
+
+    devices: NodeDevices
+    record: dict[str, Any]
+    """Its part of session.json."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Announcement:
+    """What node 0 says about the runs to come, before the first one."""
+
+    request: Request
+    plan: Plan
+    """One round, by which models and data can be checked."""
+
+
+class Notices(Protocol):
+    """What a person sees."""
+
+    def notice(self, text: str) -> None:
+        """Show something that matters."""
+
+
+class Alone:
+    """This machine, which needs no others."""
+
+    devices: tuple[NodeDevices, ...] = ()
+    """Those of the other machines."""
+    records: tuple[dict[str, Any], ...] = ()
+    """What session.json says about each machine; empty if there is only one."""
+
+    def join(self, request: Request, survey: Survey) -> None:
+        """Wait for the other machines, and refuse what must be equal and is not."""
+
+    def announce(self, request: Request, plan: Plan) -> None:
+        """Tell the others what will be run."""
+
+    def agree(self, trained: Mapping[str, object]) -> None:
+        """Wait until all have checked their models and data, and refuse what is not equal."""
+
+    def launcher(self, local: Supervisor) -> Launcher:
+        """What runs the jobs of a session, with this machine's supervisor."""
+        return local
+
+
+@dataclass(slots=True)
+class Together(Alone):
+    """This machine as node 0 of several."""
+
+    first: First
+    display: Notices
+    devices: tuple[NodeDevices, ...] = field(default=(), init=False)
+    records: tuple[dict[str, Any], ...] = field(default=(), init=False)
+
+    def join(self, request: Request, survey: Survey) -> None:
+        """Wait for the other machines, and refuse what must be equal and is not."""
+        own = make_hello(request, survey, self.first.interface)
+        hellos = self.first.gather(self._welcome)
+        _refuse_differences(own.agreed, [hello.agreed for hello in hellos])
+        self._check_devices(own.facts.devices, [hello.facts.devices for hello in hellos])
+        self.devices = tuple(hello.facts.devices for hello in hellos)
+        self.records = tuple(
+            {"node": node, **hello.facts.record} for node, hello in enumerate([own, *hellos])
+        )
+
+    def _welcome(self, node: int, hello: Hello) -> None:
+        devices = hello.facts.devices
+        count = format_count(max(devices.counts, default=0), "device")
+        self.display.notice(f"node {node} has joined: {hello.host}, {count}")
+
+    def _check_devices(self, own: NodeDevices, others: Sequence[NodeDevices]) -> None:
+        for node, other in enumerate(others, start=1):
+            if other.device_type != own.device_type:
+                raise RequestRefused(
+                    f"node 0 would run on {own.device_type}, and node {node} on "
+                    f"{other.device_type}",
+                    "Give --device on all machines, or look at: mgpubench info.",
+                )
+            if len(other.counts) != len(own.counts):
+                raise RequestRefused(
+                    f"--gpus has {format_count(len(own.counts), 'number')} on node 0, and "
+                    f"{len(other.counts)} on node {node}",
+                    "Give as many on each machine: they are taken one after the other.",
+                )
+
+    def announce(self, request: Request, plan: Plan) -> None:
+        """Tell the others what will be run."""
+        self.first.announce(Announcement(request=request, plan=plan.with_first_round_only()))
+
+    def agree(self, trained: Mapping[str, object]) -> None:
+        """Wait until all have checked their models and data, and refuse what is not equal."""
+        _refuse_differences(dict(trained), self.first.answers())
+
+    def launcher(self, local: Supervisor) -> Launcher:
+        """What runs the jobs of a session, with this machine's supervisor."""
+        return NodesLauncher(self.first, local)
+
+
+@contextmanager
+def open_nodes(
+    nodes: Nodes | None, supervisor: Supervisor, stop: StopSignal, display: Notices
+) -> Iterator[Alone]:
+    """The machines of a session, for node 0 or for the only one.
+
+    Raises:
+        RequestRefused: if the endpoint cannot be opened.
+    """
+    if nodes is None:
+        yield Alone()
+        return
+    place = place_of(nodes)
+    with open_link(supervisor, place, stop) as link:
+        first = First(link, interface_to(place.host, place.port))
+        with ending(link, farewells_of(first.others)):
+            display.notice(
+                f"waiting for {format_count(nodes.num_nodes - 1, 'machine')} at {nodes.endpoint}"
+            )
+            yield Together(first, display)
+
+
+def place_of(nodes: Nodes) -> Place:
+    """Where the machines meet. Node 0 opens its port.
+
+    Raises:
+        RequestRefused: if the name does not resolve, or the port cannot be opened.
+    """
+    address = resolve(nodes)
+    return Place(
+        host=address,
+        port=nodes.port,
+        node=nodes.node_rank,
+        num_nodes=nodes.num_nodes,
+        listener=listen(nodes, address) if nodes.is_first else None,
+        join_timeout_s=nodes.join_timeout_s,
+    )
+
+
+def make_hello(request: Request, survey: Survey, interface: str) -> Hello:
+    """Who this machine is."""
+    machine, build = survey.machine, survey.build
+    assert machine is not None  # torch has described it
+    assert build is not None
+    device_type = choose_device(request, machine)
+    counts = Draft(request.parts[0], machine, device_type, 0).counts
+    asked = {name: value for name, value in asdict(request).items() if name not in MAY_DIFFER}
+    return Hello(
+        host=host_name(),
+        agreed={
+            "mgpubench": {"version": __version__, "commit": own_commit()},
+            "torch": machine.torch_version,
+            "torchvision": machine.torchvision_version,
+            "CUDA": machine.cuda_version,
+            "NCCL": machine.nccl_version,
+            "Python": ".".join(machine.python_version.split(".")[:2]),
+            "environment": recorded_environment(survey.environment),
+            "options": asked,
+        },
+        facts=NodeFacts(
+            devices=NodeDevices(machine=machine, device_type=device_type, counts=counts),
+            record={
+                "interfaces": interfaces_for(os.environ, interface),
+                "devices": list(counts),
+                "system": asdict(survey.system),
+                **installed_part(survey),
+            },
+        ),
+    )
+
+
+def _refuse_differences(own: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse nodes that differ from node 0 in what must be equal."""
+    found = [
+        f"{name} is {ours!r} on node 0 and {theirs!r} on node {node}"
+        for node, other in enumerate(others, start=1)
+        for name, ours, theirs in differences("", dict(own), dict(other))
+    ]
+    if found:
+        more = f"; and {len(found) - MAX_DIFFERENCES} more" if len(found) > MAX_DIFFERENCES else ""
+        raise RequestRefused(
+            f"the machines are not equal: {'; '.join(found[:MAX_DIFFERENCES])}{more}",
+            "All ranks must do equal work: use the same command, versions, variables and data.",
+        )
