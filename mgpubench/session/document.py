@@ -136,7 +136,7 @@ def _config_from(values: dict[str, Any]) -> RunConfig:
 
 def _with_tuples(values: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Fields as they were before JSON turned tuples into lists, and options into an object."""
-    tuples = {name: values[name] and tuple(values[name]) for name in names}
+    tuples = {name: None if values[name] is None else tuple(values[name]) for name in names}
     env = tuple((name, value) for name, value in values["env"])
     return {**values, **tuples, "env": env, "ddp": DdpOptions(**values["ddp"])}
 

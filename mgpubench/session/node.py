@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from mgpubench.config.nodes import Nodes
 from mgpubench.config.request import Request
-from mgpubench.launch.nodes.first import ending
+from mgpubench.launch.nodes.end import ending
 from mgpubench.launch.nodes.link import Link, open_link
 from mgpubench.launch.nodes.messages import PLAN, ack_key, command_key, done_key, hello_key
 from mgpubench.launch.nodes.part import Part
@@ -38,7 +38,7 @@ def take_part(request: Request, nodes: Nodes, display: Notices, stop: StopSignal
     with (
         open_supervisor(stop, preload_for(request)) as supervisor,
         open_link(supervisor, place, stop) as link,
-        ending(link, []),
+        ending(link),
     ):
         interface = interface_to(place.host, place.port)
         machine, build = ask_torch(supervisor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -22,9 +23,7 @@ from mgpubench.launch.nodes.endpoint import listen, resolve
 from mgpubench.launch.nodes.first import (
     First,
     NodesLauncher,
-    ending,
-    farewells_of,
-    host_name,
+    leading,
 )
 from mgpubench.launch.nodes.link import open_link
 from mgpubench.launch.nodes.link_process import Place
@@ -89,6 +88,9 @@ class Alone:
         """What runs the jobs of a session, with this machine's supervisor."""
         return local
 
+    def conclude(self, failed: int, planned: int) -> None:
+        """All runs have been made, and so many have failed."""
+
 
 @dataclass(slots=True)
 class Together(Alone):
@@ -142,6 +144,11 @@ class Together(Alone):
         """What runs the jobs of a session, with this machine's supervisor."""
         return NodesLauncher(self.first, local)
 
+    def conclude(self, failed: int, planned: int) -> None:
+        """All runs have been made, and so many have failed."""
+        if failed:
+            self.first.failures = f"{failed} of {format_count(planned, 'run')} failed"
+
 
 @contextmanager
 def open_nodes(
@@ -156,13 +163,13 @@ def open_nodes(
         yield Alone()
         return
     place = place_of(nodes)
-    with open_link(supervisor, place, stop) as link:
-        first = First(link, interface_to(place.host, place.port))
-        with ending(link, farewells_of(first.others)):
-            display.notice(
-                f"waiting for {format_count(nodes.num_nodes - 1, 'machine')} at {nodes.endpoint}"
-            )
-            yield Together(first, display)
+    with (
+        open_link(supervisor, place, stop) as link,
+        leading(link, interface_to(place.host, place.port)) as first,
+    ):
+        count = format_count(nodes.num_nodes - 1, "machine")
+        display.notice(f"waiting for {count} at {nodes.endpoint}")
+        yield Together(first, display)
 
 
 def place_of(nodes: Nodes) -> Place:
@@ -191,7 +198,7 @@ def make_hello(request: Request, survey: Survey, interface: str) -> Hello:
     counts = Draft(request.parts[0], machine, device_type, 0).counts
     asked = {name: value for name, value in asdict(request).items() if name not in MAY_DIFFER}
     return Hello(
-        host=host_name(),
+        host=socket.gethostname(),
         agreed={
             "mgpubench": {"version": __version__, "commit": own_commit()},
             "torch": machine.torch_version,

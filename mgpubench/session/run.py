@@ -121,7 +121,9 @@ def run_session(request: Request, call: Call) -> Outcome:
             recorder = Recorder(session, workload, call.display, sitting)
             maker = _maker(_launchers(nodes, supervisors), recorder, request, call)
             maker.make_all(plan, plan.runs, _target(request.until, request.max_rounds))
-            return _outcome(session.folder, sitting)
+            outcome = _outcome(session.folder, sitting)
+            nodes.conclude(outcome.failed, outcome.planned)
+            return outcome
 
 
 def resume_session(resume: Resume, call: Call) -> Outcome:

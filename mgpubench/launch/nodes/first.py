@@ -5,21 +5,19 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mgpubench.errors import BenchError, Interrupted, RunFailed, SessionEnded
+from mgpubench.errors import RunFailed, SessionEnded
 from mgpubench.launch.nodes.cause import find_cause_of_nodes
+from mgpubench.launch.nodes.end import ending
 from mgpubench.launch.nodes.link import Link
 from mgpubench.launch.nodes.messages import (
-    END,
     PLAN,
     Done,
-    End,
     Hello,
     ack_key,
     bye_key,
@@ -40,6 +38,8 @@ class First:
 
     link: Link
     interface: str
+    failures: str = ""
+    """What the others are told at the end instead of nothing."""
     _runs: Iterator[int] = field(default_factory=itertools.count, init=False)
 
     @property
@@ -116,6 +116,15 @@ class First:
         return outcomes
 
 
+@contextlib.contextmanager
+def leading(link: Link, interface: str) -> Iterator[First]:
+    """Node 0's view of all nodes. At the end all others are told that it is over, and why."""
+    first = First(link, interface)
+    farewells = [bye_key(node) for node in first.others]
+    with ending(link, farewells, lambda: first.failures):
+        yield first
+
+
 @dataclass(frozen=True, slots=True)
 class NodesLauncher:
     """A launcher that runs a job on all nodes if it has parts there."""
@@ -135,47 +144,3 @@ class NodesLauncher:
     def run(self, job: Job) -> list[Any]:
         """Run a job to its end, and return what its calls return, in the order of the ranks."""
         return self.local.run(job) if job.order is None else self.first.run(self.local, job)
-
-
-def host_name() -> str:
-    """The name of this machine, for people."""
-    return socket.gethostname()
-
-
-@contextlib.contextmanager
-def ending(link: Link, farewells: list[str]) -> Iterator[None]:
-    """Tell all nodes at the end that it is over, and why; then wait a little for their farewells.
-
-    Whoever ended the session first is right: an end that is there is not written again.
-    """
-    try:
-        yield
-    except BaseException as error:
-        _end(link, _reason(link.place.node, error), farewells)
-        raise
-    _end(link, End(node=link.place.node, reason=""), farewells)
-
-
-def _end(link: Link, end: End, farewells: list[str]) -> None:
-    if not link.has(END):
-        link.put(END, end)
-    link.put(bye_key(link.place.node), True)
-    link.last_words(farewells)
-
-
-def _reason(node: int, error: BaseException) -> End:
-    if not isinstance(error, BenchError):
-        return End(node=node, reason=f"{type(error).__name__}: {error}", exit_code=1)
-    is_signal = isinstance(error, Interrupted)
-    return End(
-        node=node,
-        reason=error.message,
-        hint=error.hint,
-        exit_code=1 if is_signal else error.exit_code,
-        was_interrupted=is_signal,
-    )
-
-
-def farewells_of(nodes: Iterator[int] | range) -> list[str]:
-    """The keys of the farewells of some nodes."""
-    return [bye_key(node) for node in nodes]

@@ -225,9 +225,10 @@ class Link:
         with contextlib.suppress(OSError):
             os.write(self._news_written, b"!")
 
-    def close(self) -> None:
-        """Let the link process end by itself."""
+    def close(self) -> bool:
+        """Let the link process end by itself. False if it no longer can."""
         self._outbox.put(("close",))
+        return not self._lost
 
 
 _HINTS = {
@@ -259,6 +260,6 @@ def open_link(supervisor: Supervisor, place: Place, stop: StopSignal) -> Iterato
         try:
             yield link
         finally:
-            link.close()
-            wait([worker.process.sentinel], timeout=LAST_WORDS_S)
+            if link.close():
+                wait([worker.process.sentinel], timeout=LAST_WORDS_S)
             end_groups([worker.process])
