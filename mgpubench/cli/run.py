@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from mgpubench.cli.node_options import NODES, check_modes, take_nodes
+from mgpubench.cli.node_options import NODE_OPTIONS, NODES, check_modes, take_nodes
 from mgpubench.cli.options import is_verbose, verbose_option
 from mgpubench.cli.variants import AA, VariantOptions, parse_variants
 from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options
@@ -36,7 +36,7 @@ DDP_OPTIONS = tuple(option.name for option in fields(DdpOptions))
 
 WITH_RESUME = {
     *("resume", "resume_only_missing", "rounds", "until", "max_rounds", "timeout_s"),
-    *("fail_fast", "dry_run", "verbose"),
+    *("fail_fast", "dry_run", "verbose", *NODE_OPTIONS),
 }
 """Parameters that may stand beside --resume."""
 
@@ -149,7 +149,8 @@ def run(
     elif resume_only_missing:
         raise RequestRefused("--resume-only-missing needs --resume SESSION")
     if nodes is not None and not nodes.is_first and not dry_run:
-        ctx.exit(perform_part(request, nodes, verbose=is_verbose(ctx)))
+        asked = None if resume is not None else request
+        ctx.exit(perform_part(asked, nodes, verbose=is_verbose(ctx)))
     show, make = session_to_make(ctx, request, resume)
     if dry_run:
         show()
@@ -202,7 +203,8 @@ def session_to_make(
     from mgpubench.session.run import Resume, resume_session, run_session
 
     if folder is None:
-        return partial(show_plan, request), partial(run_session, request)
+        num_nodes = ctx.params["nnodes"] or 1
+        return partial(show_plan, request, num_nodes), partial(run_session, request)
     resume = Resume(
         folder=folder,
         timeout_s=request.timeout_s if is_given(ctx, "timeout_s") else None,
@@ -230,14 +232,14 @@ def is_given(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-def show_plan(request: Request) -> None:
+def show_plan(request: Request, num_nodes: int) -> None:
     """Print the runs of a request in their order."""
     from mgpubench.launch.signals import StopSignal
     from mgpubench.report.run_summary import print_runs
     from mgpubench.session.run import plan_session
 
     with StopSignal().installed() as stop:
-        plan = plan_session(request, stop)
+        plan = plan_session(request, stop, num_nodes)
     say(plan.notices)
     print_runs(plan.runs)
 
@@ -282,7 +284,7 @@ def perform(make: Make, nodes: Nodes | None, *, fail_fast: bool, verbose: bool) 
     return exit_code
 
 
-def perform_part(request: Request, nodes: Nodes, *, verbose: bool) -> int:
+def perform_part(request: Request | None, nodes: Nodes, *, verbose: bool) -> int:
     """Make this machine's part of a session whose results node 0 writes."""
     from mgpubench.launch.signals import StopSignal
     from mgpubench.report.progress import SessionDisplay

@@ -23,20 +23,22 @@ from mgpubench.session.prepare import (
     take_survey,
 )
 from mgpubench.session.supervisors import Environment, open_supervisors
-from mgpubench.session.workers import preload_for
+from mgpubench.session.workers import IMAGES, preload_for
 from mgpubench.training.data.listing import ImageListing
 
 
-def take_part(request: Request, nodes: Nodes, display: Notices, stop: StopSignal) -> None:
+def take_part(request: Request | None, nodes: Nodes, display: Notices, stop: StopSignal) -> None:
     """Make this machine's part of every run, until node 0 says that the session is over.
+
+    Without a request the session is resumed, and node 0 knows what was asked for.
 
     Raises:
         BenchError: why the session could not go on; Interrupted after a signal.
     """
     place = place_of(nodes)
-    listings = list_data(request, stop)
+    listings = list_data(request, stop) if request else {}
     with (
-        open_supervisor(stop, preload_for(request)) as supervisor,
+        open_supervisor(stop, preload_for(request) if request else IMAGES) as supervisor,
         open_link(supervisor, place, stop) as link,
         ending(link),
     ):
@@ -49,6 +51,8 @@ def take_part(request: Request, nodes: Nodes, display: Notices, stop: StopSignal
         link.watch([0])
         link.wait([PLAN])
         announcement: Announcement = link.read(PLAN)
+        if request is None:
+            listings = list_data(announcement.request, stop)
         listings = _under_names_of(announcement.request, listings)
         facts = preflight(supervisor, announcement.plan, listings)
         link.put(ack_key(nodes.node_rank), trained_part(Workload(machine, "", facts, listings)))

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from mgpubench import __version__
 from mgpubench.config.configure import Draft
 from mgpubench.config.device_choice import choose_device
-from mgpubench.config.machine_facts import NodeDevices
+from mgpubench.config.machine_facts import Machine, NodeDevices
 from mgpubench.config.nodes import Nodes
 from mgpubench.config.plan import Plan
 from mgpubench.config.request import Request
@@ -75,8 +75,20 @@ class Alone:
     records: tuple[dict[str, Any], ...] = ()
     """What session.json says about each machine; empty if there is only one."""
 
-    def join(self, request: Request, survey: Survey) -> None:
-        """Wait for the other machines, and refuse what must be equal and is not."""
+    @property
+    def installed(self) -> dict[str, Any]:
+        """What must be as it was when a session is resumed, by its place in session.json."""
+        return {
+            f"nodes.{node}.{part}": record[part]
+            for node, record in enumerate(self.records)
+            for part in ("machine", "environment", "torch")
+        }
+
+    def join(self, request: Request | None, survey: Survey) -> None:
+        """Wait for the other machines, and refuse what must be equal and is not.
+
+        Without a request they take that of the session, which is resumed.
+        """
 
     def announce(self, request: Request, plan: Plan) -> None:
         """Tell the others what will be run."""
@@ -101,7 +113,7 @@ class Together(Alone):
     devices: tuple[NodeDevices, ...] = field(default=(), init=False)
     records: tuple[dict[str, Any], ...] = field(default=(), init=False)
 
-    def join(self, request: Request, survey: Survey) -> None:
+    def join(self, request: Request | None, survey: Survey) -> None:
         """Wait for the other machines, and refuse what must be equal and is not."""
         own = make_hello(request, survey, self.first.interface)
         hellos = self.first.gather(self._welcome)
@@ -113,9 +125,9 @@ class Together(Alone):
         )
 
     def _welcome(self, node: int, hello: Hello) -> None:
-        devices = hello.facts.devices
-        count = format_count(max(devices.counts, default=0), "device")
-        self.display.notice(f"node {node} has joined: {hello.host}, {count}")
+        counts = hello.facts.devices.counts
+        devices = f", {format_count(max(counts), 'device')}" if counts else ""
+        self.display.notice(f"node {node} has joined: {hello.host}{devices}")
 
     def _check_devices(self, own: NodeDevices, others: Sequence[NodeDevices]) -> None:
         for node, other in enumerate(others, start=1):
@@ -189,14 +201,22 @@ def place_of(nodes: Nodes) -> Place:
     )
 
 
-def make_hello(request: Request, survey: Survey, interface: str) -> Hello:
-    """Who this machine is."""
-    machine, build = survey.machine, survey.build
-    assert machine is not None  # torch has described it
-    assert build is not None
+def devices_of(request: Request, machine: Machine) -> NodeDevices:
+    """The devices that a request takes of a machine."""
     device_type = choose_device(request, machine)
     counts = Draft(request.parts[0], machine, device_type, 0).counts
-    asked = {name: value for name, value in asdict(request).items() if name not in MAY_DIFFER}
+    return NodeDevices(machine=machine, device_type=device_type, counts=counts)
+
+
+def make_hello(request: Request | None, survey: Survey, interface: str) -> Hello:
+    """Who this machine is. Without a request its devices are those of the resumed session."""
+    machine = survey.machine
+    assert machine is not None  # torch has described it
+    devices = NodeDevices(machine=machine, device_type="", counts=())
+    asked: dict[str, Any] = {}
+    if request is not None:
+        devices = devices_of(request, machine)
+        asked = {name: value for name, value in asdict(request).items() if name not in MAY_DIFFER}
     return Hello(
         host=socket.gethostname(),
         agreed={
@@ -210,10 +230,10 @@ def make_hello(request: Request, survey: Survey, interface: str) -> Hello:
             "options": asked,
         },
         facts=NodeFacts(
-            devices=NodeDevices(machine=machine, device_type=device_type, counts=counts),
+            devices=devices,
             record={
                 "interfaces": interfaces_for(os.environ, interface),
-                "devices": list(counts),
+                "devices": list(devices.counts),
                 "system": asdict(survey.system),
                 **installed_part(survey),
             },

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from mgpubench.config.nodes import Nodes
 from mgpubench.config.plan import Plan
 from mgpubench.config.run_config import RunConfig
 from mgpubench.errors import RequestRefused
@@ -128,10 +129,30 @@ def check_unchanged(saved: SavedSession, now: Mapping[str, object]) -> None:
         )
 
 
+def check_nodes(saved: SavedSession, nodes: Nodes | None) -> None:
+    """Refuse to resume a session on another number of machines.
+
+    Raises:
+        RequestRefused: naming both numbers.
+    """
+    then, now = len(saved.document.get("nodes", [])) or 1, nodes.num_nodes if nodes else 1
+    if then != now:
+        raise RequestRefused(
+            f"--resume {saved.folder}: the session was made on {format_count(then, 'machine')}, "
+            f"and this is {now}",
+            f"Give --nnodes {then}, --node-rank and --rdzv-endpoint on each machine."
+            if then > 1
+            else "Leave --nnodes out.",
+        )
+
+
 def _look_up(document: Mapping[str, object], path: str) -> object:
     value: object = document
     for name in path.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
+        if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            value = value.get(name) if isinstance(value, Mapping) else None
     return value
 
 

@@ -21,7 +21,7 @@ from mgpubench.machine.system import Survey
 from mgpubench.results.schema import ModelFacts, RunRecord
 from mgpubench.results.session_folder import check_writable, open_session, reopen_session
 from mgpubench.session.document import called_part, installed_part, load_session, trained_part
-from mgpubench.session.nodes import Alone, open_nodes
+from mgpubench.session.nodes import Alone, devices_of, open_nodes
 from mgpubench.session.prepare import (
     Workload,
     ask_torch,
@@ -32,7 +32,7 @@ from mgpubench.session.prepare import (
     take_survey,
 )
 from mgpubench.session.recorder import Display, Recorder, Sitting
-from mgpubench.session.resume import Progress, check_unchanged, read_progress
+from mgpubench.session.resume import Progress, check_nodes, check_unchanged, read_progress
 from mgpubench.session.rounds import Maker, Target, session_records
 from mgpubench.session.supervisors import Environment, open_supervisors
 from mgpubench.session.workers import COUNT_GPUS, TORCH, preload_for
@@ -140,28 +140,38 @@ def resume_session(resume: Resume, call: Call) -> Outcome:
         plan, runs = runs_to_make(progress, resume)
         target = _target(resume.until or request.until, resume.max_rounds or request.max_rounds)
         sitting = Sitting(progress.sitting, saved.plan.rounds, bool(request.until or resume.until))
+        check_nodes(saved, call.nodes)
         if not runs and target is None:
             _notify(call.display, [f"nothing is missing in {resume.folder}"])
             return _outcome(resume.folder, sitting)
         listings = list_data(request, call.stop)
-        with open_supervisor(call.stop, preload_for(request)) as supervisor:
+        with (
+            open_supervisor(call.stop, preload_for(request)) as supervisor,
+            open_nodes(call.nodes, supervisor, call.stop, call.display) as nodes,
+        ):
             machine, build = ask_torch(supervisor)
             survey = take_survey(machine, build)
+            nodes.join(None, survey)
             # First of all: on another machine the preflight may refuse for other reasons.
             packages = {"system.packages": survey.system.packages}
-            check_unchanged(saved, {**installed_part(survey), **packages})
+            check_unchanged(saved, {**installed_part(survey), **packages, **nodes.installed})
+            nodes.announce(request, saved.plan)
             facts = preflight(supervisor, saved.plan, listings)
-            workload = Workload(machine, _environment(survey, plan), facts, listings)
+            environment = _environment(survey, plan)
+            workload = Workload(machine, environment, facts, listings, nodes.devices)
             check_unchanged(saved, trained_part(workload))
+            nodes.agree(trained_part(workload))
             _notify(call.display, _warnings(listings))
             _notify(call.display, disturbances(survey, saved.plan))
             _notify(call.display, progress.repeated(runs))
             session.keep_steps_of(progress.finished_ids)
             recorder = Recorder(session, workload, call.display, sitting)
             with open_supervisors(supervisor, request, listings, call.stop) as supervisors:
-                maker = _maker(supervisors, recorder, request, call)
+                maker = _maker(_launchers(nodes, supervisors), recorder, request, call)
                 maker.make_all(plan, runs, target)
-            return _outcome(session.folder, sitting)
+            outcome = _outcome(session.folder, sitting)
+            nodes.conclude(outcome.failed, outcome.planned)
+            return outcome
 
 
 def runs_to_make(progress: Progress, resume: Resume) -> tuple[Plan, list[RunConfig]]:
@@ -175,8 +185,10 @@ def runs_to_make(progress: Progress, resume: Resume) -> tuple[Plan, list[RunConf
     return plan, progress.missing(plan) if resume.only_missing else progress.missing_rounds(plan)
 
 
-def plan_session(request: Request, stop: StopSignal) -> Plan:
+def plan_session(request: Request, stop: StopSignal, num_nodes: int = 1) -> Plan:
     """The plan of a request, without touching a device. Torch only counts the GPUs, if needed.
+
+    The other machines are assumed to be like this one.
 
     Raises:
         BenchError: if the request is impossible.
@@ -188,7 +200,9 @@ def plan_session(request: Request, stop: StopSignal) -> Plan:
     else:
         with open_supervisor(stop, TORCH) as supervisor:
             num_gpus = supervisor.call(COUNT_GPUS)
-    plan = make_plan(request, assumed_machine(num_gpus))
+    machine = assumed_machine(num_gpus)
+    others = (devices_of(request, machine),) * (num_nodes - 1)
+    plan = make_plan(request, machine, others=others)
     listings = list_data(request, stop)
     check_images(plan, listings)
     return replace(plan, notices=(*plan.notices, *_warnings(listings)))
