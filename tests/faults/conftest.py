@@ -29,6 +29,7 @@ SECTIONS = {
     "test_matrix": "Ranks, models, loaders and images",
     "test_interruption": "Signals to mgpubench itself",
     "test_surroundings": "Limits, disks, networks and other processes",
+    "test_nodes": "Several machines: two agents on one",
 }
 """Sections by the test module that makes their rows."""
 
