@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mgpubench.config.run_config import RunConfig
-from mgpubench.machine.cpu_usage import CpuTime
 from mgpubench.results.rank_record import RankRecord
 from mgpubench.results.schema import Figures
+
+if TYPE_CHECKING:
+    from mgpubench.machine.cpu_usage import CpuTime  # psutil is not needed to compare
 
 N = TypeVar("N", int, float)
 

@@ -87,7 +87,7 @@ def parse_baseline_option(
 path = click.Path(path_type=Path)
 
 
-@click.command(cls=SidesCommand, short_help="Is one mode faster than another?")
+@click.command(cls=SidesCommand)
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=path)
 @click.option(
     "--baseline",

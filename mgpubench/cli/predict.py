@@ -10,10 +10,10 @@ import click
 
 from mgpubench.cli.options import text_or_json_option, verbose_option
 from mgpubench.format import format_percent, plain
-from mgpubench.machine.host import check_current_folder
+from mgpubench.machine.current_folder import check_current_folder
 
 
-@click.command(short_help="What does a trained model see?")
+@click.command()
 @click.argument("checkpoint", type=click.Path(path_type=Path))
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
 @text_or_json_option

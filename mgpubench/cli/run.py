@@ -23,7 +23,7 @@ from mgpubench.config.types import DEFAULT_MAX_ROUNDS, DEFAULT_OUT, DEFAULT_TIME
 from mgpubench.errors import BenchError, RequestRefused
 from mgpubench.format import plain, shell_path
 from mgpubench.launch.environment import refuse_foreign_launcher
-from mgpubench.machine.host import check_current_folder
+from mgpubench.machine.current_folder import check_current_folder
 
 if TYPE_CHECKING:
     from mgpubench.session.run import Call, Outcome, Resume

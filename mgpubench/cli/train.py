@@ -20,7 +20,7 @@ from mgpubench.config.train_request import SCHEDULES, TrainOptions, TrainRequest
 from mgpubench.config.types import DEFAULT_OUT, DEFAULT_TIMEOUT_S
 from mgpubench.errors import RequestRefused
 from mgpubench.launch.environment import refuse_foreign_launcher
-from mgpubench.machine.host import check_current_folder
+from mgpubench.machine.current_folder import check_current_folder
 
 if TYPE_CHECKING:
     from mgpubench.session.trainer import TrainCall, Trained
@@ -145,7 +145,7 @@ SESSION: tuple[Decorator, ...] = (
 )
 
 
-@click.command(short_help="Train a model on a folder of images.")
+@click.command()
 @options(DEVICES, WORK, TRAINING, PRESETS, SESSION)
 @verbose_option
 @click.pass_context
