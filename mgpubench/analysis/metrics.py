@@ -112,17 +112,20 @@ def step_time_change(times_s: Sequence[float]) -> float | None:
     """
     if len(times_s) < MIN_STEPS_FOR_CHANGE:
         return None
-    size = len(times_s) // CHANGE_BATCHES
-    first = len(times_s) - size * CHANGE_BATCHES
-    means = [
-        math.fsum(times_s[start : start + size]) / size
-        for start in range(first, len(times_s), size)
-    ]
+    means = _batch_means(times_s)
     centre = (CHANGE_BATCHES - 1) / 2
     spread = sum((i - centre) ** 2 for i in range(CHANGE_BATCHES))
     slope = math.fsum((i - centre) * batch for i, batch in enumerate(means)) / spread
     average = math.fsum(means) / CHANGE_BATCHES
     return slope * (CHANGE_BATCHES - 1) / average
+
+
+def _batch_means(times_s: Sequence[float]) -> list[float]:
+    """The mean step time of each batch; the last batch ends with the last step."""
+    size = len(times_s) // CHANGE_BATCHES
+    first = len(times_s) - size * CHANGE_BATCHES
+    starts = range(first, len(times_s), size)
+    return [math.fsum(times_s[start : start + size]) / size for start in starts]
 
 
 def stalled_share(times_s: Sequence[float]) -> float | None:
