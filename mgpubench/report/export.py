@@ -13,6 +13,12 @@ from mgpubench.analysis.row import Row, Versus
 from mgpubench.analysis.stats import Interval
 from mgpubench.results.csv_format import write_rows
 
+BEHIND_RATIO = (
+    *("confidence", "method", "sessions", "disagree", "pairs", "paired"),
+    *("verdict", "rounds_needed"),
+)
+"""The columns after a ratio and its interval, by their names in the JSON of a comparison."""
+
 
 def to_json(rows: Sequence[Row]) -> str:
     """A list with one object for each row."""
@@ -97,14 +103,7 @@ def _versus_columns(prefix: str, versus_of: Callable[[Row], Versus | None]) -> d
         f"{prefix}_ratio": value("ratio"),
         f"{prefix}_ratio_ci_low": bound(0),
         f"{prefix}_ratio_ci_high": bound(1),
-        f"{prefix}_confidence": value("confidence"),
-        f"{prefix}_method": value("method"),
-        f"{prefix}_sessions": value("sessions"),
-        f"{prefix}_disagree": value("disagree"),
-        f"{prefix}_pairs": value("pairs"),
-        f"{prefix}_paired": value("paired"),
-        f"{prefix}_verdict": value("verdict"),
-        f"{prefix}_rounds_needed": value("rounds_needed"),
+        **{f"{prefix}_{name}": value(name) for name in BEHIND_RATIO},
     }
 
 

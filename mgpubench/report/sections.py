@@ -6,7 +6,7 @@ escape code in the name of a model must not reach a terminal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -51,11 +51,16 @@ def describe(rows: Sequence[Row], folders: Folders = NO_FOLDERS) -> list[Section
         for group, members in groups
     ]
     if differing:
-        sections[-1].sentences.append(
-            f"The {len(sections)} tables show different work, and are not divided by each other: "
-            + ", ".join(plain(f"{name} ({values})") for name, values in differing.items())
-        )
+        sections[-1].sentences.append(_different_work(len(sections), differing))
     return sections
+
+
+def _different_work(num_tables: int, differing: Mapping[str, str]) -> str:
+    """Why there are several tables."""
+    fields = ", ".join(plain(f"{name} ({values})") for name, values in differing.items())
+    return (
+        f"The {num_tables} tables show different work, and are not divided by each other: {fields}"
+    )
 
 
 def _differing(groups: Sequence[Group]) -> dict[str, str]:
