@@ -217,6 +217,12 @@ def test_a_resumed_training_keeps_its_options_and_its_images(train: Train, tmp_p
     folder = done(train(*new(*mlp)))
     again = ("train", "--resume", folder)
     assert refusal(train(*again, "--lr", 1)).endswith("--lr was 0.05, and cannot be 1.0 now")
+    assert refusal(train(*again, "--compile")).endswith("--compile was off, and cannot be on now")
+    assert refusal(train(*again, "--zero")).endswith("--zero was off, and cannot be on now")
+    assert refusal(train(*again, "--augment")).endswith("--augment was off, and cannot be on now")
+    assert refusal(train(*again, "--eval-data", "photos")).endswith(
+        "--eval-data was not given, and cannot be photos now"
+    )
     assert "cannot be shared equally by 4 devices" in refusal(
         train(*again, "--mode", "ddp", "--gpus", 4, "--epochs", 2)
     )
