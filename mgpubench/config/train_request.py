@@ -14,6 +14,9 @@ from mgpubench.errors import RequestRefused
 Schedule = Literal["constant", "step", "cosine"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 
+LOG_EVERY = 10
+"""Steps between two lines of loss in a training, if --log-every is not given."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainOptions:

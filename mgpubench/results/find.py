@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from mgpubench.errors import ResultsUnreadable
+from mgpubench.format import shell_path
 from mgpubench.results.session_folder import RUNS_CSV
 from mgpubench.results.training import EPOCHS_CSV
 
@@ -16,6 +18,26 @@ EXAMPLE = "example"
 
 _CONTENTS = {RUNS_CSV: "session", EPOCHS_CSV: "training"}
 """What a folder with such a file is called."""
+
+
+def contents_of(path: Path) -> frozenset[str]:
+    """Which result files are to be found in a path, by their names: those of runs, of trainings.
+
+    The published example does not count beside anything else. Empty if there are none.
+    """
+    if not path.is_dir():
+        names = [RUNS_CSV if path.name != EPOCHS_CSV else EPOCHS_CSV] if path.exists() else []
+        return frozenset(names)
+    found = {}
+    for name in _CONTENTS:
+        with suppress(ResultsUnreadable):
+            found[name] = find_files(path, name)
+    own = {
+        name
+        for name, files in found.items()
+        if any(file.parent == path or file.parent.name != EXAMPLE for file in files)
+    }
+    return frozenset(own or found)
 
 
 def find_all(paths: Sequence[Path], name: str) -> tuple[list[Path], list[ResultsUnreadable]]:
@@ -56,9 +78,18 @@ def find_files(path: Path, name: str) -> list[Path]:
     if not files:
         raise ResultsUnreadable(
             f"{path} has no {_CONTENTS[name]}s: no {name} in it, nor in a folder in it",
-            f"Name the folder of a {_CONTENTS[name]}, a folder of {_CONTENTS[name]}s, or a {name}.",
+            _hint(path, children, name),
         )
     return files
+
+
+def _hint(path: Path, children: Sequence[Path], name: str) -> str:
+    """What to do about a folder without the files of a name."""
+    for other, contents in _CONTENTS.items():
+        if other != name and any(has_file(folder, other) for folder in (path, *children)):
+            return f"It has {contents}s: mgpubench compare {shell_path(path)}"
+    contents = _CONTENTS[name]
+    return f"Name the folder of a {contents}, a folder of {contents}s, or a {name}."
 
 
 def has_file(folder: Path, name: str) -> bool:

@@ -131,7 +131,8 @@ def resume_training(saved: SavedTraining, request: TrainRequest, call: TrainCall
             prepared = prepare_training(supervisor, request, listing, call.display)
             check_unchanged(saved.session, prepared.trained_part(listing))
             config = prepared.config(request, listing, folder, start)
-            return Trainer(supervisor, session, call, sitting, first_epoch).train(config)
+            trainer = Trainer(supervisor, session, call, prepared.machine, sitting, first_epoch)
+            return trainer.train(config)
 
 
 def _last_checkpoint(folder: Path, saved: SavedTraining) -> tuple[Path | None, int]:

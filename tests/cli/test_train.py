@@ -33,7 +33,9 @@ def train(run_here: Train, photos: Callable[..., Path], tmp_path: Path) -> Train
 def done(result: Here) -> Path:
     """The folder of a training that has ended well."""
     assert result.exit_code == 0, result.err
-    return Path(result.err.splitlines()[-1].removeprefix("results: "))
+    results, compare = result.err.splitlines()[-2:]
+    assert compare == results.replace("results:", "compare: mgpubench compare")
+    return Path(results.removeprefix("results: "))
 
 
 def refusal(result: Here) -> str:
