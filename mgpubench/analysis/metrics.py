@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from mgpubench.config.run_config import RunConfig
 from mgpubench.results.rank_record import RankRecord
 from mgpubench.results.schema import Figures
+from mgpubench.results.training import EpochRecord
 
 if TYPE_CHECKING:
     from mgpubench.machine.cpu_usage import CpuTime  # psutil is not needed to compare
@@ -24,6 +25,9 @@ does not count as its own."""
 
 CHANGE_BATCHES = 8
 MIN_STEPS_FOR_CHANGE = 5 * CHANGE_BATCHES
+
+ROUNDING = 1e-9
+"""29 % as a share may be another float than 29 images of 100."""
 
 STALL_DEVIATIONS = 5
 NORMAL_MAD = 1.4826
@@ -51,6 +55,47 @@ def throughput_samples_per_s(samples: int, window_s: float) -> float:
 def throughput_per_device(throughput: float, num_devices: int) -> float:
     """The throughput divided by the number of devices, not of processes: DP has only one."""
     return throughput / num_devices
+
+
+def training_samples_per_s(epochs: Sequence[EpochRecord]) -> float | None:
+    """The throughput of a training: all samples of its epochs, divided by the time they took.
+
+    The first epoch counts too. Evaluation and checkpoints do not. None without epochs.
+    """
+    if not epochs:
+        return None
+    samples = sum(epoch.samples for epoch in epochs)
+    return throughput_samples_per_s(samples, training_s(epochs))
+
+
+def training_s(epochs: Sequence[EpochRecord]) -> float:
+    """Seconds of training: the sum of `train_s`. Evaluation and checkpoints are not in it."""
+    return math.fsum(epoch.train_s for epoch in epochs)
+
+
+def best_epoch(epochs: Sequence[EpochRecord]) -> EpochRecord | None:
+    """The epoch with the highest top-1, and the first of them; None without an evaluation."""
+    evaluated = [epoch for epoch in epochs if epoch.top1 is not None]
+    return max(evaluated, key=lambda epoch: (epoch.top1 or 0.0, -epoch.epoch), default=None)
+
+
+def seconds_to_accuracy(epochs: Sequence[EpochRecord], top1: float) -> float | None:
+    """Seconds of training (`training_s`) up to the end of the first epoch with this top-1.
+
+    Evaluation, checkpoints, the start of processes and epochs that were lost in an interruption do
+    not count. None if no epoch reached it, or if an epoch before is not known: a training that
+    began with the checkpoint of another one has no such time.
+
+    Args:
+        epochs: in their order.
+        top1: share of the evaluated images, 0 to 1.
+    """
+    for count, epoch in enumerate(epochs, start=1):
+        if epoch.epoch != count:
+            return None
+        if epoch.top1 is not None and epoch.top1 >= top1 - ROUNDING:
+            return training_s(epochs[:count])
+    return None
 
 
 def quantile(values: Sequence[float], q: float) -> float:

@@ -24,6 +24,9 @@ RATE_LIMITS = {
 }
 """The rates may be 0 or higher, and must be below these values."""
 
+LOG_EVERY = 10
+"""Steps between two lines of loss in a training, if --log-every is not given."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainOptions:

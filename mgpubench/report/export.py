@@ -35,12 +35,12 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def _row_object(row: Row) -> dict[str, object]:
-    group = {name: _or_null(value) for name, value in asdict(row.group).items()}
+    group = {name: or_null(value) for name, value in asdict(row.group).items()}
     return {
         "group": group,
-        "variant": _or_null(row.variant),
+        "variant": or_null(row.variant),
         "mode": row.mode,
-        "effective_mode": _or_null(row.effective_mode),
+        "effective_mode": or_null(row.effective_mode),
         "num_devices": row.num_devices,
         "options": row.options,
         "runs": row.runs,
@@ -61,7 +61,7 @@ def _versus_object(versus: Versus | None) -> dict[str, object] | None:
     if versus is None:
         return None
     return {
-        "baseline": _or_null(versus.baseline),
+        "baseline": or_null(versus.baseline),
         "ratio": versus.ratio,
         "ratio_ci": versus.interval,
         "confidence": versus.comparison.confidence if versus.comparison else None,
@@ -75,7 +75,8 @@ def _versus_object(versus: Versus | None) -> dict[str, object] | None:
     }
 
 
-def _or_null(value: object) -> object:
+def or_null(value: object) -> object:
+    """The value; None for a text that is empty, which means unknown."""
     return None if value == "" else value
 
 
