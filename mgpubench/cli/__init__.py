@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import traceback
 from typing import Any
@@ -9,21 +10,47 @@ from typing import Any
 import click
 
 from mgpubench import __version__
-from mgpubench.cli.compare import compare
-from mgpubench.cli.evaluate import evaluate
-from mgpubench.cli.export import export
-from mgpubench.cli.info import info
 from mgpubench.cli.options import is_verbose
-from mgpubench.cli.predict import predict
-from mgpubench.cli.run import run
 from mgpubench.cli.streams import prepare_streams
-from mgpubench.cli.train import train
 from mgpubench.errors import BenchError
 from mgpubench.format import plain
 
+COMMANDS = {
+    "run": "Train in each mode and write the results.",
+    "compare": "Say which is faster, by how much, and whether it is real.",
+    "train": "Train a model, with checkpoints and evaluation.",
+    "evaluate": "Say how accurate a trained model is.",
+    "predict": "Say what a trained model sees in images.",
+    "export": "Write a trained model as safetensors.",
+    "info": "Show the machine, and what on it will hurt a benchmark.",
+}
+"""Each command, a function in the module of its name, and what it is for."""
 
-class ErrorGroup(click.Group):
-    """A group of commands in which a BenchError becomes one line, a hint and an exit code."""
+
+class Commands(click.Group):
+    """The commands. A BenchError in one becomes one line, a hint and an exit code.
+
+    A command is imported when it is called: `--help` and `compare` need not load the options of
+    the others.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in the order of their use."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name; None if there is none."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(
+            importlib.import_module(f"mgpubench.cli.{cmd_name}"), cmd_name
+        )
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands in the help."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -37,29 +64,10 @@ class ErrorGroup(click.Group):
             return ctx.exit(error.exit_code)
 
 
-@click.group(cls=ErrorGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, package_name="mgpubench")
 def cli() -> None:
-    """Measure whether DataParallel or DistributedDataParallel trains faster on your GPUs.
-
-    \b
-    mgpubench run        train in each mode and write the results
-    mgpubench compare    print which is faster, by how much, and whether it is real
-    mgpubench train      train a model, with checkpoints and evaluation
-    mgpubench evaluate   how accurate a trained model is
-    mgpubench predict    what a trained model sees in images
-    mgpubench export     write a trained model as safetensors
-    mgpubench info       show the machine, and what on it will hurt a benchmark
-    """
-
-
-cli.add_command(run)
-cli.add_command(train)
-cli.add_command(evaluate)
-cli.add_command(predict)
-cli.add_command(export)
-cli.add_command(compare)
-cli.add_command(info)
+    """Measure whether DataParallel or DistributedDataParallel trains faster on your GPUs."""
 
 
 def main() -> None:

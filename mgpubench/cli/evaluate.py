@@ -13,12 +13,12 @@ from mgpubench.cli.work_options import DEVICES, options
 from mgpubench.config.request import Request
 from mgpubench.config.types import Mode
 from mgpubench.format import format_percent
-from mgpubench.machine.host import check_current_folder
+from mgpubench.machine.current_folder import check_current_folder
 
 path = click.Path(path_type=Path)
 
 
-@click.command(short_help="How accurate is a trained model?")
+@click.command()
 @click.argument("checkpoint", type=path)
 @click.option("--data", required=True, metavar="PATH", help="ImageFolder to evaluate on.")
 @options(DEVICES)

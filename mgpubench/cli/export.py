@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from mgpubench.cli.options import verbose_option
-from mgpubench.machine.host import check_current_folder
+from mgpubench.machine.current_folder import check_current_folder
 
 path = click.Path(path_type=Path)
 
 
-@click.command(short_help="Write a trained model as safetensors.")
+@click.command()
 @click.argument("checkpoint", type=path)
 @click.argument("file", type=path)
 @verbose_option

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from mgpubench.cli.options import text_or_json_option, verbose_option
-from mgpubench.machine.host import check_current_folder
+from mgpubench.machine.current_folder import check_current_folder
 
 
-@click.command(short_help="What will hurt a benchmark here?")
+@click.command()
 @text_or_json_option
 @verbose_option
 def info(output_format: str) -> None:

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from mgpubench.cli.node_options import NODE_OPTIONS, NODES, check_modes, take_nodes
-from mgpubench.cli.options import is_verbose, verbose_option
+from mgpubench.cli.options import is_given, is_verbose, verbose_option
 from mgpubench.cli.variants import AA, VariantOptions, parse_variants
 from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options
 from mgpubench.config.nodes import Nodes
@@ -25,7 +24,7 @@ from mgpubench.config.types import DEFAULT_MAX_ROUNDS, DEFAULT_OUT, DEFAULT_TIME
 from mgpubench.errors import BenchError, RequestRefused
 from mgpubench.format import plain, shell_path
 from mgpubench.launch.environment import refuse_foreign_launcher
-from mgpubench.machine.host import check_current_folder
+from mgpubench.machine.current_folder import check_current_folder
 
 if TYPE_CHECKING:
     from mgpubench.session.run import Call, Outcome, Resume
@@ -225,11 +224,6 @@ def refuse_beside_resume(ctx: click.Context) -> None:
                 f"{parameter.opts[0]} and --resume exclude each other",
                 "A resumed session keeps the options it began with.",
             )
-
-
-def is_given(ctx: click.Context, name: str) -> bool:
-    """True if an option is on the command line."""
-    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def show_plan(request: Request, num_nodes: int) -> None:

@@ -185,7 +185,7 @@ class RunConfig:
         if self.log_every:
             changed["log_every"] = self.log_every
         changed |= {f"env:{name}": value for name, value in self.env}
-        return ";".join(f"{name}={_option_text(value)}" for name, value in sorted(changed.items()))
+        return ";".join(f"{name}={option_text(value)}" for name, value in sorted(changed.items()))
 
     @property
     def label(self) -> str:
@@ -202,7 +202,8 @@ def default_backend(effective_mode: EffectiveMode, device_type: DeviceType) -> s
     return "nccl" if device_type == "cuda" and effective_mode != "oversubscribed" else "gloo"
 
 
-def _option_text(value: bool | float | str) -> str:
+def option_text(value: bool | float | str) -> str:
+    """The value of an option as it stands in the column `options`."""
     if isinstance(value, float):
         return repr(value).removesuffix(".0")
     return "true" if value is True else str(value)

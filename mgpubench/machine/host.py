@@ -9,25 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mgpubench.config.machine_facts import Gpu, Machine, omp_num_threads
-from mgpubench.errors import RequestRefused
 from mgpubench.machine.ask import file_text
 from mgpubench.machine.cgroups import quota_cores
 
 SHARED_MEMORY = Path("/dev/shm")
-
-
-def check_current_folder() -> None:
-    """Refuse to start in a folder that has been removed, where no process can start.
-
-    Raises:
-        RequestRefused: if it has been removed.
-    """
-    try:
-        os.getcwd()
-    except OSError as error:
-        raise RequestRefused(
-            "the current folder no longer exists", "Change to another folder."
-        ) from error
 
 
 def usable_core_numbers() -> tuple[int, ...]:

@@ -103,12 +103,7 @@ def _missing_baselines(rows: Sequence[Row]) -> Iterator[str]:
 
 def _unpaired(rows: Sequence[Row]) -> Iterator[str]:
     """Ratios without a verdict, the reason, and the command that would give one."""
-    unpaired = [
-        row
-        for row in rows
-        for versus in (row.versus_baseline, row.versus_dp)
-        if versus and versus.comparison and not versus.comparison.paired and versus.is_judged
-    ]
+    unpaired = [row for row in rows if _has_unpaired_ratio(row)]
     if not unpaired:
         return
     names = ", ".join(dict.fromkeys(row_place(row) for row in unpaired))
@@ -121,6 +116,13 @@ def _unpaired(rows: Sequence[Row]) -> Iterator[str]:
     yield (
         f"no verdict for {names}: no round ran both in one call, and the same machine may differ "
         f"by several percent from hour to hour; {remedy}"
+    )
+
+
+def _has_unpaired_ratio(row: Row) -> bool:
+    return any(
+        versus and versus.comparison and not versus.comparison.paired and versus.is_judged
+        for versus in (row.versus_baseline, row.versus_dp)
     )
 
 
@@ -257,6 +259,11 @@ def _advice(versus: Versus, folders: Folders) -> str:
         return "more sessions would narrow the interval"
     if comparison.pairs < MIN_ROUNDS:
         return f"at least {MIN_ROUNDS} rounds are needed to tell (--rounds {STANDARD.rounds})"
+    return _advice_on_rounds(versus, comparison, folders)
+
+
+def _advice_on_rounds(versus: Versus, comparison: Comparison, folders: Folders) -> str:
+    """How many rounds would settle the comparison of one session, and how to get them."""
     needed = comparison.rounds_needed
     if needed is None:
         return "and more rounds would hardly settle it"

@@ -166,7 +166,7 @@ class Recorder:
             "loader_workers": config.total_workers if config.uses_folder else None,
             "global_batch": config.global_batch,
             "options": config.options,
-            "device_names": _device_names(config, self._machines),
+            "device_names": device_names(config, self._machines),
             "machine": fingerprint_of(self._machines),
             "torch_version": machine.torch_version,
             "cuda_version": machine.cuda_version,
@@ -220,7 +220,7 @@ def _status_of(error: BenchError) -> Status:
     return "interrupted"
 
 
-def _device_names(config: RunConfig, machines: Sequence[Machine]) -> str:
+def device_names(config: RunConfig, machines: Sequence[Machine]) -> str:
     """The models of the devices that took part, with counts: `1x NVIDIA A + 1x NVIDIA B`.
 
     Several machines are separated: `2x NVIDIA A | 2x NVIDIA A`.

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from mgpubench.config.nodes import Nodes
 from mgpubench.config.plan import Plan
@@ -84,13 +85,7 @@ def read_progress(saved: SavedSession) -> Progress:
     Raises:
         ResultsUnreadable: if its runs.csv cannot be read.
     """
-    path = saved.folder / RUNS_CSV
-    records: list[RunRecord] = []
-    warnings: list[str] = []
-    # A session that was killed at its start has no file yet, or an empty one.
-    if path.exists() and path.stat().st_size:
-        reading = read_runs(path)
-        records, warnings = reading.records, merge({path: reading}).warnings
+    records, warnings = _read_records(saved.folder / RUNS_CSV)
     plan = saved.plan
     rounds = max((record.round or 0 for record in records if _is_in_order(record, plan)), default=0)
     return Progress(
@@ -98,6 +93,15 @@ def read_progress(saved: SavedSession) -> Progress:
         plan=plan.with_rounds(rounds) if rounds > plan.rounds else plan,
         warnings=tuple(warnings),
     )
+
+
+def _read_records(path: Path) -> tuple[list[RunRecord], list[str]]:
+    """The rows of a session so far, and warnings about those that cannot be used."""
+    # A session that was killed at its start has no file yet, or an empty one.
+    if not path.exists() or not path.stat().st_size:
+        return [], []
+    reading = read_runs(path)
+    return reading.records, merge({path: reading}).warnings
 
 
 def _is_in_order(record: RunRecord, plan: Plan) -> bool:

@@ -135,16 +135,20 @@ def _forward(
     trainable = TrainableModel(model, precision, channels_last=config.channels_last)
     outputs = trainable.train()(images)
     for output in outputs:
-        if output.dim() != 2 or len(output) != batch:
-            raise ValueError(
-                f"it returns the shape {tuple(output.shape)} instead of logits of shape ({batch}, "
-                "classes)"
-            )
-        if not output.shape[1]:
-            raise ValueError("it returns logits for 0 classes")
-        if not output.requires_grad:
-            raise ValueError("its logits do not depend on any trainable parameter")
+        _check_logits(output, batch)
     return min(int(output.shape[1]) for output in outputs)
+
+
+def _check_logits(output: torch.Tensor, batch: int) -> None:
+    if output.dim() != 2 or len(output) != batch:
+        raise ValueError(
+            f"it returns the shape {tuple(output.shape)} instead of logits of shape ({batch}, "
+            "classes)"
+        )
+    if not output.shape[1]:
+        raise ValueError("it returns logits for 0 classes")
+    if not output.requires_grad:
+        raise ValueError("its logits do not depend on any trainable parameter")
 
 
 def _refusal(config: RunConfig, batch: int, error: BaseException) -> RequestRefused:

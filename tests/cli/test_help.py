@@ -12,9 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from mgpubench import __version__
-from mgpubench.cli import cli
+from mgpubench.cli import COMMANDS, cli
 
-COMMANDS = sorted(cli.commands)
+
+def command_named(name: str) -> click.Command:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    return command
 
 
 def invoke(*arguments: str) -> str:
@@ -25,14 +29,14 @@ def invoke(*arguments: str) -> str:
 
 
 def test_the_commands_are_those_of_the_contract() -> None:
-    assert COMMANDS == ["compare", "evaluate", "export", "info", "predict", "run", "train"]
+    assert sorted(COMMANDS) == ["compare", "evaluate", "export", "info", "predict", "run", "train"]
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
 def test_help_names_every_command(flag: str) -> None:
     text = invoke(flag)
     for command in COMMANDS:
-        assert f"mgpubench {command} " in text
+        assert f"  {command} " in text
 
 
 def test_version() -> None:
@@ -43,7 +47,7 @@ def test_version() -> None:
 def test_the_help_of_a_command_shows_all_its_options(command: str) -> None:
     assert invoke(command, "-h") == invoke(command, "--help")
     text = invoke(command, "-h")
-    for parameter in cli.commands[command].params:
+    for parameter in command_named(command).params:
         if isinstance(parameter, click.Option):
             for name in parameter.opts:
                 assert name in text
@@ -51,7 +55,7 @@ def test_the_help_of_a_command_shows_all_its_options(command: str) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_and_all_its_options_have_help(command: str) -> None:
-    found = cli.commands[command]
+    found = command_named(command)
     assert found.help
     for parameter in found.params:
         if isinstance(parameter, click.Option):

@@ -33,7 +33,9 @@ def train(run_here: Train, photos: Callable[..., Path], tmp_path: Path) -> Train
 def done(result: Here) -> Path:
     """The folder of a training that has ended well."""
     assert result.exit_code == 0, result.err
-    return Path(result.err.splitlines()[-1].removeprefix("results: "))
+    results, compare = result.err.splitlines()[-2:]
+    assert compare == results.replace("results:", "compare: mgpubench compare")
+    return Path(results.removeprefix("results: "))
 
 
 def refusal(result: Here) -> str:
@@ -217,6 +219,12 @@ def test_a_resumed_training_keeps_its_options_and_its_images(train: Train, tmp_p
     folder = done(train(*new(*mlp)))
     again = ("train", "--resume", folder)
     assert refusal(train(*again, "--lr", 1)).endswith("--lr was 0.05, and cannot be 1.0 now")
+    assert refusal(train(*again, "--compile")).endswith("--compile was off, and cannot be on now")
+    assert refusal(train(*again, "--zero")).endswith("--zero was off, and cannot be on now")
+    assert refusal(train(*again, "--augment")).endswith("--augment was off, and cannot be on now")
+    assert refusal(train(*again, "--eval-data", "photos")).endswith(
+        "--eval-data was not given, and cannot be photos now"
+    )
     assert "cannot be shared equally by 4 devices" in refusal(
         train(*again, "--mode", "ddp", "--gpus", 4, "--epochs", 2)
     )

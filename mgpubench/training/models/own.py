@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from types import ModuleType
 
 from torch import nn
 
@@ -21,10 +22,24 @@ def find_function(name: str) -> Callable[[], object]:
         RequestRefused: if the module cannot be imported, or has no such function.
     """
     module_name, _, function_name = name.partition(":")
+    module = _import_module(name, module_name)
+    function: Callable[[], object] | None = getattr(module, function_name, None)
+    if function is None:
+        raise _no_function(name, module)
+    if not callable(function):
+        raise RequestRefused(
+            f"--model {name}: {function_name} is not a function, but of type "
+            f"{type(function).__name__}",
+            "Name a function without arguments that returns a torch.nn.Module.",
+        )
+    return function
+
+
+def _import_module(name: str, module_name: str) -> ModuleType:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # first, as for `python -m`
     try:
-        module = importlib.import_module(module_name)
+        return importlib.import_module(module_name)
     # A user's module may raise anything while it is imported, SystemExit included.
     except BaseException as error:
         raise RequestRefused(
@@ -32,22 +47,16 @@ def find_function(name: str) -> Callable[[], object]:
             "It is searched for in the current folder and in the packages of this Python.",
             "".join(traceback.format_exception(error)),
         ) from error
-    function: Callable[[], object] | None = getattr(module, function_name, None)
-    if not callable(function):
-        if function is not None:
-            raise RequestRefused(
-                f"--model {name}: {function_name} is not a function, but of type "
-                f"{type(function).__name__}",
-                "Name a function without arguments that returns a torch.nn.Module.",
-            )
-        near = difflib.get_close_matches(function_name, dir(module), n=1)
-        raise RequestRefused(
-            f"--model {name}: {module_name} has no function {function_name}",
-            f"Did you mean {module_name}:{near[0]}?"
-            if near
-            else f"The module is {module.__file__}.",
-        )
-    return function
+
+
+def _no_function(name: str, module: ModuleType) -> RequestRefused:
+    """Say that the module has no such function, and suggest a similar name."""
+    module_name, _, function_name = name.partition(":")
+    near = difflib.get_close_matches(function_name, dir(module), n=1)
+    return RequestRefused(
+        f"--model {name}: {module_name} has no function {function_name}",
+        f"Did you mean {module_name}:{near[0]}?" if near else f"The module is {module.__file__}.",
+    )
 
 
 def own_model(name: str) -> nn.Module:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from mgpubench.errors import RequestRefused
 from mgpubench.machine import cgroups, host
 
 
@@ -54,18 +53,6 @@ def test_shared_memory_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert shared.free_bytes <= shared.size_bytes
     monkeypatch.setattr(host, "SHARED_MEMORY", tmp_path / "none")
     assert host.shared_memory() is None
-
-
-def test_a_current_folder_that_was_removed_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "removed"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    host.check_current_folder()
-    folder.rmdir()
-    with pytest.raises(RequestRefused, match="the current folder no longer exists"):
-        host.check_current_folder()
 
 
 def test_assumed_gpus_differ_from_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
