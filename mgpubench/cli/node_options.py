@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
 
+from mgpubench.cli.started import (
+    become_agent,
+    devices_of_starter,
+    nodes_of_starter,
+    starter_of_this,
+)
 from mgpubench.cli.work_options import Decorator
 from mgpubench.config.nodes import DEFAULT_JOIN_TIMEOUT_S, Nodes, parse_nodes
 from mgpubench.config.types import MODES, Mode
@@ -33,22 +40,42 @@ NODES: tuple[Decorator, ...] = (
         help="How long the machines wait for each other to start.  "
         f"[default: {DEFAULT_JOIN_TIMEOUT_S:g}]",
     ),
+    click.option(
+        "--slurm",
+        is_flag=True,
+        help="Refuse to run except under srun. Its machines are taken anyway if it has started "
+        "several tasks.",
+    ),
 )
 
-NODE_OPTIONS = ("nnodes", "node_rank", "rdzv_endpoint", "join_timeout")
+NODE_OPTIONS = ("nnodes", "node_rank", "rdzv_endpoint", "join_timeout", "slurm")
 """Their parameters."""
 
 SPANNING: tuple[Mode, ...] = ("ddp",)
 """Modes that use the devices of several machines."""
 
 
-def take_nodes(values: dict[str, Any]) -> Nodes | None:
+def take_nodes(ctx: click.Context, values: dict[str, Any]) -> Nodes | None:
     """Take the machines out of the values of all options; None if there is only this one.
+
+    Under a starter, such as torchrun, they are those that it names. All processes but one of each
+    machine wait and exit here.
 
     Raises:
         RequestRefused: if they are impossible.
     """
-    nodes = parse_nodes(*(values.pop(name) for name in NODE_OPTIONS))
+    started = starter_of_this()
+    given = {name: values.pop(name) for name in NODE_OPTIONS}
+    if given["slurm"] and "SLURM_PROCID" not in os.environ:
+        raise RequestRefused(
+            "--slurm: there is no SLURM_PROCID, so srun has not started this process",
+            "Start it with: srun --ntasks-per-node=1 mgpubench run ...",
+        )
+    if started is not None:
+        become_agent(ctx, started)
+        values["gpus"] = devices_of_starter(started, values)
+        return nodes_of_starter(started, given)
+    nodes = parse_nodes(*(given[name] for name in NODE_OPTIONS[:-1]))
     return nodes if nodes is not None and nodes.num_nodes > 1 else None
 
 

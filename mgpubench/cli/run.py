@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
@@ -23,7 +22,6 @@ from mgpubench.config.run_config import DdpOptions
 from mgpubench.config.types import DEFAULT_MAX_ROUNDS, DEFAULT_OUT, DEFAULT_TIMEOUT_S
 from mgpubench.errors import BenchError, RequestRefused
 from mgpubench.format import plain, shell_path
-from mgpubench.launch.environment import refuse_foreign_launcher
 from mgpubench.machine.current_folder import check_current_folder
 
 if TYPE_CHECKING:
@@ -138,10 +136,9 @@ def run(
     mgpubench run --data photos/train -b 128     real images
     mgpubench run --smoke                        does it work? (CPU, seconds)
     """
-    nodes = take_nodes(given)
+    nodes = take_nodes(ctx, given)
     request = make_request(ctx, given)
     check_modes(nodes, request.modes)
-    refuse_foreign_launcher(os.environ)
     check_current_folder()
     if resume is not None:
         refuse_beside_resume(ctx)

@@ -34,6 +34,13 @@ class Nodes:
     port: int
     join_timeout_s: float = DEFAULT_JOIN_TIMEOUT_S
     """How long the machines wait for each other."""
+    store: str = ""
+    """Prefix of our keys in the store of the program that has started us; empty: node 0 serves."""
+
+    @property
+    def serves(self) -> bool:
+        """True if this machine serves the store through which all of them speak."""
+        return self.is_first and not self.store
 
     def __post_init__(self) -> None:
         """Refuse what is impossible."""
@@ -85,7 +92,7 @@ def parse_nodes(
         if len(missing) == len(given) and join_timeout_s is None:
             return None
         raise RequestRefused(f"{', '.join(missing)} missing for several machines", EXAMPLE)
-    host, port = _parse_endpoint(endpoint)
+    host, port = parse_endpoint(endpoint)
     timeout_s = DEFAULT_JOIN_TIMEOUT_S if join_timeout_s is None else join_timeout_s
     return Nodes(
         num_nodes=num_nodes,
@@ -96,7 +103,12 @@ def parse_nodes(
     )
 
 
-def _parse_endpoint(endpoint: str) -> tuple[str, int]:
+def parse_endpoint(endpoint: str) -> tuple[str, int]:
+    """Host and port of an endpoint.
+
+    Raises:
+        RequestRefused: if it is not one.
+    """
     match = _ENDPOINT.fullmatch(endpoint.strip())
     if not match:
         raise RequestRefused(f"--rdzv-endpoint {endpoint!r} is not HOST:PORT", EXAMPLE)

@@ -196,7 +196,8 @@ def place_of(nodes: Nodes) -> Place:
         port=nodes.port,
         node=nodes.node_rank,
         num_nodes=nodes.num_nodes,
-        listener=listen(nodes, address) if nodes.is_first else None,
+        listener=listen(nodes, address) if nodes.serves else None,
+        prefix=nodes.store,
         join_timeout_s=nodes.join_timeout_s,
     )
 

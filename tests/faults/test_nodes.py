@@ -174,9 +174,7 @@ def test_both_nodes_end_with_the_right_cause(
             )
         pair.assert_none_left()
     assert max(ends) < LOSS_S
-    assert [row["status"] for row in rows(tmp_path / "node0")] == [fault.status][
-        : bool(fault.status)
-    ]
+    assert [row["status"] for row in rows(tmp_path / "node0")] == list(fault.statuses)
 
 
 def wait_for(node: Command, since_s: float) -> float:

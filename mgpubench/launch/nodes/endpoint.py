@@ -28,7 +28,7 @@ def resolve(nodes: Nodes) -> str:
             "Is it spelled right? Otherwise give the address of node 0.",
         ) from error
     address = str(found[0][4][0])
-    if nodes.is_first and nodes.num_nodes > 1 and _is_loopback(address) and not _is_ip(nodes.host):
+    if nodes.serves and nodes.num_nodes > 1 and _is_loopback(address) and not _is_ip(nodes.host):
         raise RequestRefused(
             f"--rdzv-endpoint {nodes.endpoint}: on this machine {nodes.host} is {address}, which "
             "no other machine can reach",

@@ -41,8 +41,10 @@ class Place:
     node: int
     num_nodes: int
     listener: socket | None
-    """Node 0's listening socket, on which it serves the store."""
+    """Node 0's listening socket, on which it serves the store; None if it is a client too."""
     join_timeout_s: float
+    prefix: str = ""
+    """Of all our keys, if the store is another program's."""
 
 
 def talk(place: Place, parent: Connection) -> None:
@@ -65,12 +67,13 @@ def _connect(place: Place) -> Any:
     timeout = timedelta(seconds=place.join_timeout_s)
     make_store: Any = torch.distributed.TCPStore  # type: ignore[attr-defined]
     served = {} if place.listener is None else {"master_listen_fd": place.listener.detach()}
-    is_first = place.node == 0
     store = make_store(
-        place.host, place.port, None, is_first, timeout, wait_for_workers=False, **served
+        place.host, place.port, None, bool(served), timeout, wait_for_workers=False, **served
     )
     store.set_timeout(CALL_TIMEOUT)
-    if is_first:
+    if place.prefix:
+        store = torch.distributed.PrefixStore(place.prefix, store)  # type: ignore[attr-defined]
+    if place.node == 0:
         store.set(_NUM_NODES, str(place.num_nodes))
     wanted = int(store.get(_NUM_NODES))
     if wanted != place.num_nodes:

@@ -62,7 +62,9 @@ class Part:
             job,
             watch=self._watching(job.watch),
             explain=RanksFailed,
-            meeting=Meeting(place.host, place.port, group_of(self.run), self.interface),
+            meeting=Meeting(
+                place.host, place.port, place.prefix + group_of(self.run), self.interface
+            ),
         )
 
     def _watching(self, watch: Callable[[float], None]) -> Callable[[float], None]:
