@@ -85,12 +85,16 @@ def devices_of_starter(started: Started, values: Mapping[str, Any]) -> tuple[int
     if gpus not in (None, (count,)):
         raise RequestRefused(
             f"--gpus {','.join(map(str, gpus or ()))}, and {started.by} has started "
-            f"{format_count(count, 'process')} here",
+            f"{count} processes here",
             "Leave --gpus out: a run takes one GPU for each of them.",
         )
     if started.by == "srun":
-        check_binding(count, on_cpu=values["device"] == "cpu" or values["smoke"])
+        check_binding(count, on_cpu=not _may_use_gpus(values))
     return (count,)
+
+
+def _may_use_gpus(values: Mapping[str, Any]) -> bool:
+    return bool(values["device"] in ("cuda", "auto") or not (values["device"] or values["smoke"]))
 
 
 def check_binding(count: int, *, on_cpu: bool) -> None:
