@@ -38,7 +38,7 @@ path = click.Path(path_type=Path)
     "--baseline",
     callback=parse_baseline_option,
     metavar="MODE|MODE/OPTIONS|VARIANT|TRAINING",
-    help="What to divide by.  [default: the first variant, else single, else dp]",
+    help="What to divide by.  [default: the first variant, else single, else dp, else ddp]",
 )
 @click.option("--before", multiple=True, type=path, metavar="PATH...", help="Older sessions.")
 @click.option(
@@ -96,7 +96,7 @@ def compare(
     after: tuple[Path, ...],
     **options: Any,
 ) -> None:
-    """Compare the throughput of single, dp and ddp on equal work.
+    """Compare the throughput of the modes on equal work.
 
     PATH is a session folder, a folder of sessions or a runs.csv. Without a PATH it is the newest
     session under results, with the newest sessions of the same work for modes that it lacks.

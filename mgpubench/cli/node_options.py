@@ -15,7 +15,7 @@ from mgpubench.cli.started import (
 )
 from mgpubench.cli.work_options import Decorator
 from mgpubench.config.nodes import DEFAULT_JOIN_TIMEOUT_S, Nodes, parse_nodes
-from mgpubench.config.types import MODES, Mode
+from mgpubench.config.types import MODES, MULTI_PROCESS_MODES, Mode
 from mgpubench.errors import RequestRefused
 
 NODES: tuple[Decorator, ...] = (
@@ -51,9 +51,6 @@ NODES: tuple[Decorator, ...] = (
 NODE_OPTIONS = ("nnodes", "node_rank", "rdzv_endpoint", "join_timeout", "slurm")
 """Their parameters."""
 
-SPANNING: tuple[Mode, ...] = ("ddp",)
-"""Modes that use the devices of several machines."""
-
 
 def take_nodes(ctx: click.Context, values: dict[str, Any]) -> Nodes | None:
     """Take the machines out of the values of all options; None if there is only this one.
@@ -85,10 +82,10 @@ def check_modes(nodes: Nodes | None, modes: tuple[Mode, ...] | None) -> None:
     Raises:
         RequestRefused: naming the modes.
     """
-    if nodes is None or set(SPANNING) & set(modes or MODES):
+    if nodes is None or set(MULTI_PROCESS_MODES) & set(modes or MODES):
         return
     raise RequestRefused(
-        f"--nnodes {nodes.num_nodes} and --mode {','.join(modes or ())}: only "
-        f"{' and '.join(SPANNING)} uses several machines; the others run on node 0 alone",
-        f"Add one: --mode {','.join((*(modes or ()), *SPANNING))}.",
+        f"--nnodes {nodes.num_nodes} and --mode {','.join(modes or ())}: none of these uses several "
+        "machines, and node 0 alone would run",
+        f"Add one that does: {', '.join(MULTI_PROCESS_MODES)}.",
     )

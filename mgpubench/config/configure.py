@@ -12,8 +12,9 @@ from mgpubench.config.preset import SMOKE, STANDARD, Preset
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import DdpOptions, RunConfig, default_backend
 from mgpubench.config.types import (
+    DEFAULT_MODES,
     MAX_DEFAULT_WORKERS,
-    MODES,
+    MULTI_PROCESS_MODES,
     DeviceType,
     EffectiveMode,
     Mode,
@@ -50,7 +51,7 @@ class Draft:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Device counts of dp and ddp; single always takes one."""
+        """Device counts of all modes but single, which always takes one."""
         if self.request.gpus is not None:
             return self.request.gpus
         if self.request.modes == ("single",):
@@ -67,7 +68,7 @@ class Draft:
 
     @property
     def spreads(self) -> tuple[Spread, ...]:
-        """What ddp takes on each machine, for each of the counts."""
+        """What modes with several processes take on each machine, for each of the counts."""
         return tuple(zip(self.counts, *(other.counts for other in self.others), strict=True))
 
     @property
@@ -82,12 +83,16 @@ class Draft:
 
 def combinations(draft: Draft, notices: list[str]) -> Iterator[tuple[Mode, Spread]]:
     """The modes to run, and devices on each machine; `notices` gets what the user should know."""
-    modes = draft.request.modes or MODES
+    modes = draft.request.modes or DEFAULT_MODES
     if draft.request.compiled and "dp" in modes:
         notices.append(
             "dp is left out with --compile, which does not work reliably in its replicas"
         )
         modes = tuple(mode for mode in modes if mode != "dp")
+    if "deepspeed" in modes and draft.device_type == "cpu":
+        notices.append(
+            "deepspeed compiles a part of itself before the first run, which takes half a minute"
+        )
     if "single" in modes:
         yield "single", (1,)
     for spread in draft.spreads:
@@ -104,8 +109,13 @@ def combinations(draft: Draft, notices: list[str]) -> Iterator[tuple[Mode, Sprea
                     "(effective_mode=passthrough): it measures nothing of DataParallel"
                 )
             yield "dp", (count,)
-        if "ddp" in modes:
-            yield "ddp", spread
+        for mode in (mode for mode in MULTI_PROCESS_MODES if mode in modes):
+            if spread == (1,) and mode != "ddp":
+                notices.append(
+                    f"{mode} on one device has nothing to share out: it measures what its copies "
+                    "cost"
+                )
+            yield mode, spread
 
 
 def configure(draft: Draft, mode: Mode, spread: Spread) -> RunConfig:
@@ -142,6 +152,8 @@ def _processes(draft: Draft, mode: Mode, spread: Spread) -> dict[str, Any]:
     """The fields about processes, devices and threads."""
     request, machine = draft.request, draft.machine
     count = sum(spread)
+    has_group = mode in MULTI_PROCESS_MODES
+    ranks = spread if has_group else (1,)
     threads = omp_num_threads(dict(request.env)) or machine.omp_num_threads
     effective_mode = _effective_mode(draft, mode, spread)
     backend = request.backend or default_backend(effective_mode, draft.device_type)
@@ -153,9 +165,9 @@ def _processes(draft: Draft, mode: Mode, spread: Spread) -> dict[str, Any]:
         "num_devices": count,
         "device_indices": _device_indices(draft, spread) if on_cuda else (),
         "devices_per_node": spread if len(spread) > 1 else (),
-        "world_size": count if mode == "ddp" else 1,
-        "backend": backend if mode == "ddp" else "",
-        "threads_per_rank": threads or _threads_per_rank(draft, spread if mode == "ddp" else (1,)),
+        "world_size": sum(ranks),
+        "backend": backend if has_group else "",
+        "threads_per_rank": threads or _threads_per_rank(draft, ranks),
     }
 
 
@@ -191,7 +203,7 @@ def _loader_shares(draft: Draft, mode: Mode, count: int) -> int:
     Single starts those of one device in weak scaling, where it takes the batch of one device, and
     those of the largest count in strong scaling, where it takes the whole global batch.
     """
-    if mode == "ddp":
+    if mode in MULTI_PROCESS_MODES:
         return 1
     if mode == "dp":
         return count

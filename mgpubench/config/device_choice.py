@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mgpubench.config.machine_facts import Machine
+from mgpubench.config.mode_checks import refuse_sync_batchnorm
 from mgpubench.config.request import Request
-from mgpubench.config.request_checks import refuse_sync_batchnorm
 from mgpubench.config.types import DeviceType, Precision
 from mgpubench.errors import RequestRefused
 

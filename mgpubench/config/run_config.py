@@ -102,7 +102,7 @@ class RunConfig:
     workers_per_device: int
     """The same for the whole plan."""
     workers_per_rank: int
-    """Loader workers that one process starts. The total is the same for dp and ddp."""
+    """Loader workers that one process starts. The total is the same for all modes but single."""
     threads_per_rank: int
     cudnn_benchmark: bool = False
     ddp: DdpOptions = field(default_factory=DdpOptions)
@@ -197,7 +197,7 @@ class RunConfig:
 
 
 def default_backend(effective_mode: EffectiveMode, device_type: DeviceType) -> str:
-    """The backend of DDP's process group if none is given."""
+    """The backend of a process group if none is given."""
     # NCCL refuses two ranks on one GPU.
     return "nccl" if device_type == "cuda" and effective_mode != "oversubscribed" else "gloo"
 

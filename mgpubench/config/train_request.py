@@ -7,6 +7,7 @@ from math import inf
 from pathlib import Path
 from typing import Literal, get_args
 
+from mgpubench.config.mode_checks import check_trainable
 from mgpubench.config.recipe import Recipe
 from mgpubench.config.request import Request
 from mgpubench.config.types import MAX_NUMBER, Optimizer
@@ -124,6 +125,7 @@ class TrainRequest:
                 "To measure the speed on synthetic data: mgpubench run.",
             )
         _check_is_one_run(work)
+        check_trainable(work.modes)
         if options.deterministic and work.cudnn_benchmark:
             raise RequestRefused("--deterministic and --cudnn-benchmark exclude each other")
         if options.nesterov and work.optimizer != "sgd":

@@ -40,7 +40,7 @@ def inspect_model(configs: Sequence[RunConfig]) -> ModelFacts:
     if first.uses_own_model:
         # Import it first: tensors that its module makes must not be on the meta device.
         find_function(first.model)
-    model = _make_on_meta(first)
+    model = make_on_meta(first)
     if any(is_lazy(parameter) for parameter in model.parameters()):
         raise RequestRefused(
             f"--model {first.model} has lazy parameters, which DataParallel and DDP cannot copy",
@@ -67,7 +67,12 @@ def inspect_model(configs: Sequence[RunConfig]) -> ModelFacts:
     )
 
 
-def _make_on_meta(config: RunConfig) -> nn.Module:
+def make_on_meta(config: RunConfig) -> nn.Module:
+    """The model of a run without numbers.
+
+    Raises:
+        RequestRefused: if there is no such model, or it cannot be built.
+    """
     try:
         with torch.device("meta"):
             return make_module(config.model, config.num_classes)
