@@ -85,7 +85,7 @@ def check_modes(nodes: Nodes | None, modes: tuple[Mode, ...] | None) -> None:
     if nodes is None or set(MULTI_PROCESS_MODES) & set(modes or MODES):
         return
     raise RequestRefused(
-        f"--nnodes {nodes.num_nodes} and --mode {','.join(modes or ())}: none of these uses several "
-        "machines, and node 0 alone would run",
+        f"--nnodes {nodes.num_nodes} and --mode {','.join(modes or ())}: none of these uses "
+        "several machines, and node 0 alone would run",
         f"Add one that does: {', '.join(MULTI_PROCESS_MODES)}.",
     )
