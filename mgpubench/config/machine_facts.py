@@ -52,11 +52,18 @@ class Machine:
 
 
 def fingerprint_of(machines: Sequence[Machine]) -> str:
-    """8 hex digits that identify all machines of a session, in their order."""
-    if len(machines) == 1:
+    """8 hex digits that identify the machines of a session: the first one's if all are alike.
+
+    So sessions on one and on several of them can be compared.
+    """
+    if len({_kind_of(machine) for machine in machines}) == 1:
         return machines[0].fingerprint
     identity = "\n".join(machine.fingerprint for machine in machines)
     return hashlib.sha256(identity.encode()).hexdigest()[:8]
+
+
+def _kind_of(machine: Machine) -> tuple[object, ...]:
+    return machine.cpu_model, machine.usable_cores, tuple(gpu.name for gpu in machine.gpus)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -92,7 +93,15 @@ def test_more_rounds_keep_the_devices_of_all_machines(machine: MakeMachine) -> N
     assert len(plan.with_first_round_only().runs) == plan.num_configurations == 3
 
 
-def test_machines_are_identified_together(machine: MakeMachine) -> None:
+def test_machines_that_are_alike_are_identified_by_the_first(machine: MakeMachine) -> None:
+    one = machine(2)
+    other = dataclasses.replace(
+        one, gpus=tuple(dataclasses.replace(gpu, uuid=f"other-{gpu.uuid}") for gpu in one.gpus)
+    )
+    assert fingerprint_of([one, other]) == one.fingerprint != other.fingerprint
+
+
+def test_unequal_machines_are_identified_together(machine: MakeMachine) -> None:
     one, two = machine(1), machine(2)
     assert fingerprint_of([one]) == one.fingerprint
     together = fingerprint_of([one, two])
