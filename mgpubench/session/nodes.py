@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,12 @@ from mgpubench.session.document import differences, installed_part, own_commit
 
 MAY_DIFFER = ("out", "gpus", "data")
 """Fields of a request that machines may have different: the data are compared by their digests."""
+
+MEANINGS = {
+    "datasets": "the names or sizes of the images",
+    "models": "the layers or the code of the model",
+}
+"""What a digest stands for."""
 
 MAX_DIFFERENCES = 5
 """So many are shown in an error."""
@@ -242,10 +249,17 @@ def make_hello(request: Request | None, survey: Survey, interface: str) -> Hello
     )
 
 
+def _described(name: str, ours: object, theirs: object, node: int) -> str:
+    """A difference in words. The values of a digest say nothing."""
+    if name.endswith(".digest"):
+        return f"{MEANINGS[re.split(r'[.[]', name)[0]]} on node {node} are not those on node 0"
+    return f"{name} is {ours!r} on node 0 and {theirs!r} on node {node}"
+
+
 def _refuse_differences(own: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> None:
     """Refuse nodes that differ from node 0 in what must be equal."""
     found = [
-        f"{name} is {ours!r} on node 0 and {theirs!r} on node {node}"
+        _described(name, ours, theirs, node)
         for node, other in enumerate(others, start=1)
         for name, ours, theirs in differences("", dict(own), dict(other))
     ]

@@ -32,6 +32,12 @@ TINY = (
 LONG = (*TINY, "--steps", 100_000)
 LOST = r"error: lost node 1: no sign of life for 10 s"
 ROW = "finished runs; a row says why this one failed"
+KEPT = {
+    ("failed",): ROW,
+    ("interrupted",): "finished runs; a row with status=interrupted",
+    (): "finished runs",
+}
+"""On node 0, by the status of the last row."""
 NO_ROW = "nothing: no run had begun"
 NOTHING_HERE = "nothing: node 0 writes the results"
 
@@ -169,7 +175,7 @@ def test_both_nodes_end_with_the_right_cause(
                 pair.nodes[number],
                 seen.says,
                 code=seen.code,
-                kept=NOTHING_HERE if number else ROW,
+                kept=NOTHING_HERE if number else KEPT[fault.statuses],
                 since_s=hurt_s,
             )
         pair.assert_none_left()
@@ -348,7 +354,7 @@ def test_other_images_are_refused_everywhere(
         (other / image.parent.name / f"x{image.name}").write_bytes(image.read_bytes())
     with pair_of(tmp_path, *SMOKE, "--data", root, second=(*SMOKE, "--data", other)) as pair:
         assert pair.codes() == (2, 2), [node.err for node in pair.nodes]
-        what = r"the machines are not equal: datasets\[0\].digest is "
+        what = "the machines are not equal: the names or sizes of the images on node 1 are not"
         fault = "node 1 has other images"
         report(f"{fault}: node 0", pair.nodes[0], f"error: {what}", code=2, kept=NO_ROW)
         says = f"error: node 0 has ended the session: {what}"

@@ -70,11 +70,9 @@ class First:
     def _missing(self, timeout_s: float) -> RunFailed:
         missing = [node for node in self.others if not self.link.has(hello_key(node))]
         names = ", ".join(f"node {node}" for node in missing)
-        place = self.link.place
         return RunFailed(
-            f"{names} of {place.num_nodes} did not join within --join-timeout {timeout_s:g} s",
-            f"Start the same command there with its own --node-rank. Can it reach port "
-            f"{place.port} of {place.host}?",
+            f"{names} of {self.link.place.num_nodes} did not join within --join-timeout {timeout_s:g} s",
+            "Start the same command there with its own --node-rank. Can it reach --rdzv-endpoint?",
         )
 
     def announce(self, plan: object) -> None:
