@@ -71,7 +71,8 @@ class First:
         missing = [node for node in self.others if not self.link.has(hello_key(node))]
         names = ", ".join(f"node {node}" for node in missing)
         return RunFailed(
-            f"{names} of {self.link.place.num_nodes} did not join within --join-timeout {timeout_s:g} s",
+            f"{names} of {self.link.place.num_nodes} did not join within --join-timeout "
+            f"{timeout_s:g} s",
             "Start the same command there with its own --node-rank. Can it reach --rdzv-endpoint?",
         )
 
