@@ -16,6 +16,7 @@ from mgpubench.cli.compare_options import (
     parse_margin,
     parse_percent,
 )
+from mgpubench.cli.streams import warn
 from mgpubench.config.types import DEFAULT_MARGIN, DEFAULT_OUT
 from mgpubench.errors import BenchError, RequestRefused
 
@@ -234,7 +235,7 @@ def checked(reading: Reading, paths: Sequence[Path]) -> Reading:
     from mgpubench.format import format_count
 
     for warning in reading.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        warn(warning)
     if not any(record.is_ok for record in reading.records):
         runs = format_count(len(reading.records), "run")
         raise NoUsableResults(

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from mgpubench.cli.options import text_or_json_option, verbose_option
+from mgpubench.cli.streams import warn
 from mgpubench.cli.work_options import DEVICES, options
 from mgpubench.config.mode_checks import check_trainable
 from mgpubench.config.request import Request
@@ -41,7 +42,7 @@ def evaluate(checkpoint: Path, output_format: str, **given: Any) -> None:
     from mgpubench.session.checkpoints import evaluate_checkpoint
 
     with StopSignal().installed() as stop:
-        figures = evaluate_checkpoint(checkpoint, request, stop)
+        figures = evaluate_checkpoint(checkpoint, request, stop, warn)
         stop.check()
     if output_format == "json":
         click.echo(json.dumps(figures, indent=2))

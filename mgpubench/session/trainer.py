@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from mgpubench.config.machine_facts import Machine
 from mgpubench.config.train_config import TrainConfig
@@ -31,9 +31,6 @@ from mgpubench.session.workers import (
     listing_file,
 )
 from mgpubench.training.schedule import learning_rate
-
-if TYPE_CHECKING:  # it needs torch
-    pass
 
 
 class TrainDisplay(Protocol):
@@ -103,7 +100,7 @@ class Trainer:
             folder=folder,
             label=config.run.label,
             watch=watch,
-            finish=watch.record_events,
+            finish=watch.finish,
             hide_gpus=config.run.device_type == "cpu",
         )
         try:
@@ -146,6 +143,8 @@ class _Watch:
         self._folder = folder
         self._events = EventReader(folder / EVENTS_FILE)
         self._losses = LossReader(folder, config.run.world_size)
+        self._epoch: dict[str, Any] = {}
+        """What rank 0 has reported about an epoch whose checkpoint is being written."""
         self._last = (0, 0.0)
         """The progress that was seen last, and when it began."""
 
@@ -160,12 +159,26 @@ class _Watch:
         losses = [self._loss_record(line) for line in self._losses.new_lines()]
         self._trainer.session.append_to(LOSSES_CSV, losses)
         for event in self._events.new_events():
-            record = self._trainer.record_of(self._config, event)
-            self._trainer.session.append_to(EPOCHS_CSV, [record])
-            self.epochs.append(record)
-            losses = self._show(losses, record.epoch)
-            self._trainer.call.display.on_epoch(record)
+            self._epoch |= event
+            if "checkpoint_save_s" in event or not self._config.saves(self._epoch["epoch"]):
+                losses = self._record_epoch(losses)
         self._show(losses, self._config.options.epochs)
+
+    def finish(self) -> None:
+        """Record what is left, and the last epoch even if its checkpoint was not finished."""
+        self.record_events()
+        if self._epoch:
+            self._record_epoch([])
+
+    def _record_epoch(self, losses: list[LossRecord]) -> list[LossRecord]:
+        """Write the row of an epoch, and show it. Returns the lines of loss of later epochs."""
+        record = self._trainer.record_of(self._config, self._epoch)
+        self._epoch = {}
+        self._trainer.session.append_to(EPOCHS_CSV, [record])
+        self.epochs.append(record)
+        losses = self._show(losses, record.epoch)
+        self._trainer.call.display.on_epoch(record)
+        return losses
 
     def _show(self, losses: list[LossRecord], epoch: int) -> list[LossRecord]:
         """Show the lines of loss up to an epoch. Returns the others."""
