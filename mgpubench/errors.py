@@ -6,6 +6,7 @@ BenchError                what and where, a hint what to do next, details for --
   NoUsableResults    1    readable results, but nothing in them to compare
   TorchUnavailable   1    torch cannot be imported
   RunFailed          1    a worker process failed; `cause` names the rank
+  SessionEnded     1, 2   another machine is lost, or has ended the session
   Interrupted    128+n    signal n ended the program
 """
 
@@ -48,6 +49,18 @@ class TorchUnavailable(BenchError):
 
 class RunFailed(BenchError):
     """A run ended without a measurement. `details` holds the failing rank's own traceback."""
+
+
+class SessionEnded(BenchError):
+    """A session on several machines cannot go on: one is lost, or has ended it."""
+
+    def __init__(
+        self, message: str, hint: str = "", *, exit_code: int = 1, was_interrupted: bool = False
+    ) -> None:
+        super().__init__(message, hint)
+        self.exit_code = exit_code
+        self.was_interrupted = was_interrupted
+        """True if a signal on another machine asked for it."""
 
 
 class Interrupted(BenchError):

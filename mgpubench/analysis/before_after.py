@@ -32,6 +32,7 @@ class Key(NamedTuple):
     mode: str
     effective_mode: str
     num_devices: int
+    num_nodes: int
     options: str
 
 
@@ -56,6 +57,7 @@ class ChangedRow:
     mode: str
     effective_mode: str
     num_devices: int
+    num_nodes: int
     options: str
     before_samples_per_s: float
     after_samples_per_s: float
@@ -138,6 +140,7 @@ def _changed_row(old: Pool, new: Pool, throughput: Change, speedup: Change | Non
         mode=old.mode,
         effective_mode=old.effective_mode,
         num_devices=old.num_devices,
+        num_nodes=old.num_nodes,
         options=old.options,
         before_samples_per_s=stats.geometric_mean(old.throughputs),
         after_samples_per_s=stats.geometric_mean(new.throughputs),
@@ -165,7 +168,8 @@ def _only_group(runs: Sequence[RunRecord], side: str) -> tuple[Group, dict[Key, 
 
 
 def _key(pool: Pool) -> Key:
-    return Key(pool.variant, pool.mode, pool.effective_mode, pool.num_devices, pool.options)
+    devices = (pool.num_devices, pool.num_nodes)
+    return Key(pool.variant, pool.mode, pool.effective_mode, *devices, pool.options)
 
 
 def _speedups(

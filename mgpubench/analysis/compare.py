@@ -17,7 +17,7 @@ from mgpubench.analysis.comparison import conclude
 from mgpubench.analysis.findings.mixed import SUPERLINEAR, UNEQUAL_LOADERS
 from mgpubench.analysis.findings.steadiness import NOT_STEADY, is_steady
 from mgpubench.analysis.groups import GROUP_KEY, Group, Pool, group_records, pool_runs
-from mgpubench.analysis.metrics import scaling_efficiency
+from mgpubench.analysis.metrics import node_efficiency, scaling_efficiency
 from mgpubench.analysis.pairs import evidence_of, interval_of_throughput
 from mgpubench.analysis.row import DP, SINGLE, Baseline, Row, Versus
 from mgpubench.analysis.stats import Interval
@@ -59,6 +59,7 @@ class _Table:
             mode=pool.mode,
             effective_mode=pool.effective_mode,
             num_devices=pool.num_devices,
+            num_nodes=pool.num_nodes,
             options=pool.options,
             runs=len(pool.ok_runs),
             failed=pool.count("failed"),
@@ -70,6 +71,7 @@ class _Table:
             speedup=speedup,
             speedup_ci=speedup_ci,
             scaling_efficiency=self._efficiency(pool, speedup),
+            node_efficiency=self._node_efficiency(pool),
             findings=tuple(sorted({*pool.findings, *self._differences(pool, speedup_ci)})),
             finding_runs=pool.finding_runs,
             versus_baseline=self._versus_baseline.get(id(pool)),
@@ -167,6 +169,23 @@ class _Table:
         shared = self.group.device_type == "cpu" or pool.effective_mode == "oversubscribed"
         return None if speedup is None or shared else scaling_efficiency(speedup, pool.num_devices)
 
+    def _node_efficiency(self, pool: Pool) -> float | None:
+        """None unless the same mode was measured on one of the machines too."""
+        per_node, rest = divmod(pool.num_devices, pool.num_nodes)
+        ones = [
+            other
+            for other in self.pools
+            if (other.num_nodes, other.num_devices) == (1, per_node)
+            and (other.variant, other.mode, other.options, other.effective_mode)
+            == (pool.variant, pool.mode, pool.options, pool.effective_mode)
+        ]
+        shared = self.group.device_type == "cpu" or not pool.is_judged
+        if pool.num_nodes == 1 or rest or shared or not pool.throughputs:
+            return None
+        alone = [stats.geometric_mean(one.throughputs) for one in ones if one.throughputs]
+        together = stats.geometric_mean(pool.throughputs)
+        return node_efficiency(together, alone[0], pool.num_nodes) if alone else None
+
     def _differences(self, pool: Pool, speedup_ci: Interval | None) -> Iterator[str]:
         """Findings about a row as a whole, and about rows that it is compared with."""
         if not is_steady(pool.ok_runs):
@@ -181,7 +200,10 @@ class _Table:
 
 
 def _may_divide(pool: Pool, other: Pool, baseline: Baseline) -> bool:
-    if not other.throughputs or (other.mode != "single" and other.num_devices != pool.num_devices):
+    if not other.throughputs:
+        return False
+    of_other, of_pool = ((each.num_devices, each.num_nodes) for each in (other, pool))
+    if other.mode != "single" and of_other != of_pool:
         return False
     if baseline.variant:
         return other.variant == baseline.variant and other.mode == pool.mode

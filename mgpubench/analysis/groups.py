@@ -13,7 +13,7 @@ from typing import Any
 from mgpubench.analysis import stats
 from mgpubench.analysis.findings.mixed import MIXED_IN_ROW
 from mgpubench.config.types import DEFAULT_OPTIMIZER, IMAGE_FOLDER, MODES
-from mgpubench.results.schema import RunRecord, Status
+from mgpubench.results.schema import MACHINES_APART, RunRecord, Status
 
 UNJUDGED = ("passthrough", "oversubscribed")
 """Effective modes that do not measure the technique. They are shown, and get no verdict."""
@@ -130,8 +130,9 @@ def _fixed_batch(record: RunRecord) -> tuple[int | None, int | None]:
 
 
 def device_models(device_names: str) -> str:
-    """The models of devices without their counts."""
-    return _DEVICE_COUNT.sub(r"\1", device_names)
+    """The models of devices without their counts; those of equal machines once."""
+    machines = device_names.split(MACHINES_APART)
+    return MACHINES_APART.join(dict.fromkeys(_DEVICE_COUNT.sub(r"\1", each) for each in machines))
 
 
 def python_minor(version: str) -> str:
@@ -200,6 +201,8 @@ class Pool:
     mode: str
     effective_mode: str
     num_devices: int
+    num_nodes: int
+    """Machines that these devices are in."""
     options: str
     runs: list[RunRecord] = field(compare=False)
 
@@ -278,10 +281,10 @@ def mixed(pools: Sequence[Pool], columns: Mapping[str, str]) -> set[str]:
 
 def pool_runs(runs: Sequence[RunRecord]) -> list[Pool]:
     """The rows of a group, in the order of the table."""
-    pools: defaultdict[tuple[str, str, str, int, str], list[RunRecord]] = defaultdict(list)
+    pools: defaultdict[tuple[str, str, str, int, int, str], list[RunRecord]] = defaultdict(list)
     for run in runs:
-        key = (run.variant, run.mode, run.effective_mode, run.num_devices, run.options)
-        pools[key].append(run)
+        devices = (run.num_devices, run.num_nodes or 1)
+        pools[run.variant, run.mode, run.effective_mode, *devices, run.options].append(run)
     return sorted((Pool(*key, members) for key, members in pools.items()), key=_pool_order)
 
 
@@ -289,7 +292,8 @@ def _pool_order(pool: Pool) -> tuple[object, ...]:
     places: dict[str, int] = {mode: place for place, mode in enumerate(MODES)}
     place = places.get(pool.mode, len(places))
     variant = (pool.variant_number, pool.variant)
-    return place, pool.mode, pool.num_devices, variant, pool.options, pool.effective_mode
+    devices = (pool.num_nodes, pool.num_devices)
+    return place, pool.mode, devices, variant, pool.options, pool.effective_mode
 
 
 def throughput_of(run: RunRecord) -> float:

@@ -124,6 +124,14 @@ def scaling_efficiency(speedup: float, num_devices: int) -> float:
     return speedup / num_devices
 
 
+def node_efficiency(throughput: float, of_one_node: float, num_nodes: int) -> float:
+    """The throughput of several machines divided by as many times that of one of them.
+
+    Each has as many devices as the one, so that 1 is perfect scaling over machines.
+    """
+    return throughput / (num_nodes * of_one_node)
+
+
 def skipped_images(config: RunConfig, ranks: Sequence[RankRecord]) -> int | None:
     """How many different images could not be read and were replaced by others."""
     if not config.uses_folder:

@@ -84,6 +84,8 @@ class Row:
     mode: str
     effective_mode: str
     num_devices: int
+    num_nodes: int
+    """Machines that these devices are in."""
     options: str
     runs: int
     """Runs that succeeded, from which the figures are."""
@@ -95,6 +97,8 @@ class Row:
     speedup: float | None
     speedup_ci: Interval | None
     scaling_efficiency: float | None
+    node_efficiency: float | None
+    """Against one machine with as many devices as each of these has; None without such a row."""
     findings: tuple[str, ...]
     finding_runs: dict[str, int]
     """How many runs have each finding that single runs have."""

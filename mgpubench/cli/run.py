@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
@@ -12,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mgpubench.cli.node_options import NODE_OPTIONS, NODES, check_modes, take_nodes
 from mgpubench.cli.options import is_given, is_verbose, verbose_option
 from mgpubench.cli.variants import AA, VariantOptions, parse_variants
 from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options
+from mgpubench.config.nodes import Nodes
 from mgpubench.config.preset import STANDARD
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import DdpOptions
 from mgpubench.config.types import DEFAULT_MAX_ROUNDS, DEFAULT_OUT, DEFAULT_TIMEOUT_S
 from mgpubench.errors import BenchError, RequestRefused
 from mgpubench.format import plain, shell_path
-from mgpubench.launch.environment import refuse_foreign_launcher
 from mgpubench.machine.current_folder import check_current_folder
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ DDP_OPTIONS = tuple(option.name for option in fields(DdpOptions))
 
 WITH_RESUME = {
     *("resume", "resume_only_missing", "rounds", "until", "max_rounds", "timeout_s"),
-    *("fail_fast", "dry_run", "verbose"),
+    *("fail_fast", "dry_run", "verbose", *NODE_OPTIONS),
 }
 """Parameters that may stand beside --resume."""
 
@@ -116,7 +116,7 @@ SESSION: tuple[Decorator, ...] = (
 
 
 @click.command()
-@options(DEVICES, WORK, ROUNDS, PRESETS, SESSION)
+@options(DEVICES, NODES, WORK, ROUNDS, PRESETS, SESSION)
 @verbose_option
 @click.pass_context
 def run(
@@ -136,18 +136,22 @@ def run(
     mgpubench run --data photos/train -b 128     real images
     mgpubench run --smoke                        does it work? (CPU, seconds)
     """
+    nodes = take_nodes(ctx, given)
     request = make_request(ctx, given)
-    refuse_foreign_launcher(os.environ)
+    check_modes(nodes, request.modes)
     check_current_folder()
     if resume is not None:
         refuse_beside_resume(ctx)
     elif resume_only_missing:
         raise RequestRefused("--resume-only-missing needs --resume SESSION")
+    if nodes is not None and not nodes.is_first and not dry_run:
+        asked = None if resume is not None else request
+        ctx.exit(perform_part(asked, nodes, verbose=is_verbose(ctx)))
     show, make = session_to_make(ctx, request, resume)
     if dry_run:
         show()
     else:
-        ctx.exit(perform(make, fail_fast=fail_fast, verbose=is_verbose(ctx)))
+        ctx.exit(perform(make, nodes, fail_fast=fail_fast, verbose=is_verbose(ctx)))
 
 
 def make_request(ctx: click.Context, given: Mapping[str, Any]) -> Request:
@@ -195,7 +199,8 @@ def session_to_make(
     from mgpubench.session.run import Resume, resume_session, run_session
 
     if folder is None:
-        return partial(show_plan, request), partial(run_session, request)
+        num_nodes = ctx.params["nnodes"] or 1
+        return partial(show_plan, request, num_nodes), partial(run_session, request)
     resume = Resume(
         folder=folder,
         timeout_s=request.timeout_s if is_given(ctx, "timeout_s") else None,
@@ -218,14 +223,14 @@ def refuse_beside_resume(ctx: click.Context) -> None:
             )
 
 
-def show_plan(request: Request) -> None:
+def show_plan(request: Request, num_nodes: int) -> None:
     """Print the runs of a request in their order."""
     from mgpubench.launch.signals import StopSignal
     from mgpubench.report.run_summary import print_runs
     from mgpubench.session.run import plan_session
 
     with StopSignal().installed() as stop:
-        plan = plan_session(request, stop)
+        plan = plan_session(request, stop, num_nodes)
     say(plan.notices)
     print_runs(plan.runs)
 
@@ -252,7 +257,7 @@ def say(notices: Iterable[str]) -> None:
         click.echo(f"note: {plain(notice)}", err=True)
 
 
-def perform(make: Make, *, fail_fast: bool, verbose: bool) -> int:
+def perform(make: Make, nodes: Nodes | None, *, fail_fast: bool, verbose: bool) -> int:
     """Make the session, print its tables, and return the exit code."""
     from mgpubench.launch.signals import StopSignal
     from mgpubench.report.progress import SessionDisplay
@@ -261,13 +266,29 @@ def perform(make: Make, *, fail_fast: bool, verbose: bool) -> int:
     display = SessionDisplay(verbose=verbose)
     with StopSignal().installed() as stop:
         try:
-            outcome = make(Call(sys.argv[1:], display, stop, fail_fast))
+            outcome = make(Call(sys.argv[1:], display, stop, fail_fast, nodes))
         finally:
             display.close()
         exit_code = conclude(outcome)
         # A signal that arrived while the tables were printed was noted, and counts.
         stop.check()
     return exit_code
+
+
+def perform_part(request: Request | None, nodes: Nodes, *, verbose: bool) -> int:
+    """Make this machine's part of a session whose results node 0 writes."""
+    from mgpubench.launch.signals import StopSignal
+    from mgpubench.report.progress import SessionDisplay
+    from mgpubench.session.node import take_part
+
+    display = SessionDisplay(verbose=verbose)
+    with StopSignal().installed() as stop:
+        try:
+            take_part(request, nodes, display, stop)
+        finally:
+            display.close()
+    click.echo("done: node 0 has the results", err=True)
+    return 0
 
 
 def conclude(outcome: Outcome) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mgpubench.config.device_choice import default_precision
-from mgpubench.config.machine_facts import Machine, omp_num_threads
+from mgpubench.config.machine_facts import Machine, NodeDevices, omp_num_threads
 from mgpubench.config.preset import SMOKE, STANDARD, Preset
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import DdpOptions, RunConfig, default_backend
@@ -21,6 +21,9 @@ from mgpubench.config.types import (
     default_image_size,
 )
 
+Spread = tuple[int, ...]
+"""Devices on each machine that takes part, beginning with the first."""
+
 PRESET_DEVICES = 2
 """Devices on a CPU, and in a smoke run on GPUs if there are so many."""
 
@@ -33,6 +36,8 @@ class Draft:
     machine: Machine
     device_type: DeviceType
     num_classes: int
+    others: tuple[NodeDevices, ...] = ()
+    """The other machines of a session on several."""
 
     @property
     def fell_back_to_cpu(self) -> bool:
@@ -56,9 +61,28 @@ class Draft:
         visible = self.machine.num_gpus
         return (min(PRESET_DEVICES, visible) if self.request.smoke else visible,)
 
+    @property
+    def machines(self) -> tuple[Machine, ...]:
+        """All machines, in the order of the ranks."""
+        return (self.machine, *(other.machine for other in self.others))
 
-def combinations(draft: Draft, notices: list[str]) -> Iterator[tuple[Mode, int]]:
-    """The modes and numbers of devices to run; `notices` gets what the user should know."""
+    @property
+    def spreads(self) -> tuple[Spread, ...]:
+        """What modes with several processes take on each machine, for each of the counts."""
+        return tuple(zip(self.counts, *(other.counts for other in self.others), strict=True))
+
+    @property
+    def usable_cores_per_device(self) -> int:
+        """Cores for each device of the largest count, on the machine with the fewest."""
+        counts = (self.counts, *(other.counts for other in self.others))
+        return min(
+            machine.usable_cores // max(of_machine)
+            for machine, of_machine in zip(self.machines, counts, strict=True)
+        )
+
+
+def combinations(draft: Draft, notices: list[str]) -> Iterator[tuple[Mode, Spread]]:
+    """The modes to run, and devices on each machine; `notices` gets what the user should know."""
     modes = draft.request.modes or DEFAULT_MODES
     if draft.request.compiled and "dp" in modes:
         notices.append(
@@ -70,8 +94,9 @@ def combinations(draft: Draft, notices: list[str]) -> Iterator[tuple[Mode, int]]
             "deepspeed compiles a part of itself before the first run, which takes half a minute"
         )
     if "single" in modes:
-        yield "single", 1
-    for count in draft.counts:
+        yield "single", (1,)
+    for spread in draft.spreads:
+        count = spread[0]
         if "dp" in modes and count == 1 and draft.request.modes is None:
             notices.append(
                 "dp is left out on one device, where torch.nn.DataParallel just calls the "
@@ -83,25 +108,25 @@ def combinations(draft: Draft, notices: list[str]) -> Iterator[tuple[Mode, int]]
                     "dp on one device is a bare pass-through to the module "
                     "(effective_mode=passthrough): it measures nothing of DataParallel"
                 )
-            yield "dp", count
+            yield "dp", (count,)
         for mode in (mode for mode in MULTI_PROCESS_MODES if mode in modes):
-            if count == 1 and mode != "ddp":
+            if spread == (1,) and mode != "ddp":
                 notices.append(
                     f"{mode} on one device has nothing to share out: it measures what its copies "
                     "cost"
                 )
-            yield mode, count
+            yield mode, spread
 
 
-def configure(draft: Draft, mode: Mode, count: int) -> RunConfig:
-    """The configuration of one mode on a number of devices, as a run in round 1."""
-    request, preset = draft.request, draft.preset
+def configure(draft: Draft, mode: Mode, spread: Spread) -> RunConfig:
+    """The configuration of one mode on devices of each machine, as a run in round 1."""
+    request, preset, count = draft.request, draft.preset, sum(spread)
     model = request.model or preset.model
     workers = _workers_per_device(draft)
     return RunConfig(
         round=1,
         position=1,
-        **_processes(draft, mode, count),
+        **_processes(draft, mode, spread),
         **{name: getattr(request, name) for name in COPIED_FROM_REQUEST},
         model=model,
         num_classes=draft.num_classes,
@@ -123,13 +148,14 @@ COPIED_FROM_REQUEST = (
 )  # fmt: skip
 
 
-def _processes(draft: Draft, mode: Mode, count: int) -> dict[str, Any]:
+def _processes(draft: Draft, mode: Mode, spread: Spread) -> dict[str, Any]:
     """The fields about processes, devices and threads."""
     request, machine = draft.request, draft.machine
+    count = sum(spread)
     has_group = mode in MULTI_PROCESS_MODES
-    world_size = count if has_group else 1
+    ranks = spread if has_group else (1,)
     threads = omp_num_threads(dict(request.env)) or machine.omp_num_threads
-    effective_mode = _effective_mode(draft, mode, count)
+    effective_mode = _effective_mode(draft, mode, spread)
     backend = request.backend or default_backend(effective_mode, draft.device_type)
     on_cuda = draft.device_type == "cuda"
     return {
@@ -137,11 +163,26 @@ def _processes(draft: Draft, mode: Mode, count: int) -> dict[str, Any]:
         "effective_mode": effective_mode,
         "device_type": draft.device_type,
         "num_devices": count,
-        "device_indices": tuple(i % machine.num_gpus for i in range(count)) if on_cuda else (),
-        "world_size": world_size,
+        "device_indices": _device_indices(draft, spread) if on_cuda else (),
+        "devices_per_node": spread if len(spread) > 1 else (),
+        "world_size": sum(ranks),
         "backend": backend if has_group else "",
-        "threads_per_rank": threads or max(1, machine.usable_cores // world_size),
+        "threads_per_rank": threads or _threads_per_rank(draft, ranks),
     }
+
+
+def _device_indices(draft: Draft, spread: Spread) -> tuple[int, ...]:
+    return tuple(
+        index % machine.num_gpus
+        for machine, count in zip(draft.machines, spread, strict=False)
+        for index in range(count)
+    )
+
+
+def _threads_per_rank(draft: Draft, ranks: Spread) -> int:
+    """Equal on all machines, so that all ranks do equal work: what the smallest share allows."""
+    shares = zip(draft.machines, ranks, strict=False)
+    return max(1, min(machine.usable_cores // count for machine, count in shares))
 
 
 def _batch_per_device(draft: Draft, count: int) -> int:
@@ -153,7 +194,7 @@ def _batch_per_device(draft: Draft, count: int) -> int:
 def _workers_per_device(draft: Draft) -> int:
     if draft.request.workers_per_gpu is not None:
         return draft.request.workers_per_gpu
-    return max(1, min(MAX_DEFAULT_WORKERS, draft.machine.usable_cores // max(draft.counts)))
+    return max(1, min(MAX_DEFAULT_WORKERS, draft.usable_cores_per_device))
 
 
 def _loader_shares(draft: Draft, mode: Mode, count: int) -> int:
@@ -169,11 +210,12 @@ def _loader_shares(draft: Draft, mode: Mode, count: int) -> int:
     return max(draft.counts) if draft.request.scaling == "strong" else 1
 
 
-def _effective_mode(draft: Draft, mode: Mode, count: int) -> EffectiveMode:
-    if mode == "dp" and count == 1:
+def _effective_mode(draft: Draft, mode: Mode, spread: Spread) -> EffectiveMode:
+    if mode == "dp" and spread == (1,):
         return "passthrough"
     if mode == "dp" and draft.device_type == "cpu":
         return "cpu-replicas"
-    if draft.device_type == "cuda" and count > draft.machine.num_gpus:
+    shares = zip(draft.machines, spread, strict=False)
+    if draft.device_type == "cuda" and any(count > machine.num_gpus for machine, count in shares):
         return "oversubscribed"
     return mode

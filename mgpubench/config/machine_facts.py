@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 MAX_THREADS = 1024
@@ -49,6 +49,31 @@ class Machine:
         """8 hex digits that identify the machine: a hash of CPU model, cores and GPU UUIDs."""
         identity = "\n".join([self.cpu_model, str(self.usable_cores), *(g.uuid for g in self.gpus)])
         return hashlib.sha256(identity.encode()).hexdigest()[:8]
+
+
+def fingerprint_of(machines: Sequence[Machine]) -> str:
+    """8 hex digits that identify the machines of a session: the first one's if all are alike.
+
+    So sessions on one and on several of them can be compared.
+    """
+    if len({_kind_of(machine) for machine in machines}) == 1:
+        return machines[0].fingerprint
+    identity = "\n".join(machine.fingerprint for machine in machines)
+    return hashlib.sha256(identity.encode()).hexdigest()[:8]
+
+
+def _kind_of(machine: Machine) -> tuple[object, ...]:
+    return machine.cpu_model, machine.usable_cores, tuple(gpu.name for gpu in machine.gpus)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeDevices:
+    """Another machine of a session, as far as a plan needs to know it."""
+
+    machine: Machine
+    device_type: str
+    counts: tuple[int, ...]
+    """Its numbers of devices, in the order of the first machine's; empty if they do not matter."""
 
 
 def omp_num_threads(environ: Mapping[str, str]) -> int | None:

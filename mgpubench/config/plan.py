@@ -13,7 +13,7 @@ from mgpubench.config.device_choice import (
     choose_device,
     why_no_gpu,
 )
-from mgpubench.config.machine_facts import Machine
+from mgpubench.config.machine_facts import Gpu, Machine, NodeDevices
 from mgpubench.config.order import draw_order
 from mgpubench.config.request import Request
 from mgpubench.config.request_checks import check_divisible
@@ -58,14 +58,21 @@ class Plan:
         runs = _runs_in_order([first[index] for index in range(size)], self._order(rounds))
         return replace(self, runs=(*self.runs, *runs[len(self.runs) :]))
 
+    def with_first_round_only(self) -> Plan:
+        """The same configurations, each once."""
+        return replace(self, runs=self.runs[: self.num_configurations])
+
     def _order(self, rounds: int) -> list[int]:
         return draw_order(self.num_configurations, rounds, random.Random(self.order_seed))
 
 
 def make_plan(
-    request: Request, machine: Machine, num_classes: Mapping[str, int] | None = None
+    request: Request,
+    machine: Machine,
+    num_classes: Mapping[str, int] | None = None,
+    others: tuple[NodeDevices, ...] = (),
 ) -> Plan:
-    """Turn a request into runs, for a machine.
+    """Turn a request into runs, for a machine and perhaps `others`, whose devices ddp takes too.
 
     `num_classes` gives the number of classes of each image folder.
 
@@ -76,12 +83,12 @@ def make_plan(
     configurations: list[RunConfig] = []
     for part in request.parts:
         classes = (num_classes or {}).get(part.data, NUM_SYNTHETIC_CLASSES)
-        draft = Draft(part, machine, choose_device(part, machine), classes)
+        draft = Draft(part, machine, choose_device(part, machine), classes, others)
         configurations += _configurations(draft, notices)
     given = {part.variant_number for part in request.parts if part.warmup_steps is not None}
     configurations = _lengthen_warmup(configurations, given, notices)
-    notices += _mixed_gpus(configurations, machine)
-    notices += _emulated(configurations, machine)
+    notices += _mixed_gpus(configurations, draft.machines)
+    notices += _emulated(configurations, draft.machines)
     notices += _slow_on_cpu(configurations)
     notices += _many_workers(configurations, machine)
     rounds = request.rounds or draft.preset.rounds
@@ -111,9 +118,10 @@ def _configurations(draft: Draft, notices: list[str]) -> list[RunConfig]:
             f"no usable GPU ({why_no_gpu(machine)}): running on the CPU, with "
             "the --smoke values for every option not given"
         )
-    for count in draft.counts:
+    spreads = list(combinations(draft, notices))
+    for count in [sum(spread) for mode, spread in spreads if mode != "single"] or draft.counts:
         check_divisible(request.global_batch, count, request.accumulate)
-    return [configure(draft, mode, count) for mode, count in combinations(draft, notices)]
+    return [configure(draft, mode, spread) for mode, spread in spreads]
 
 
 def _runs_in_order(configurations: Sequence[RunConfig], order: Sequence[int]) -> list[RunConfig]:
@@ -159,9 +167,8 @@ def _many_workers(configurations: Sequence[RunConfig], machine: Machine) -> Iter
         )
 
 
-def _mixed_gpus(configurations: Sequence[RunConfig], machine: Machine) -> Iterator[str]:
-    used = {index for config in configurations for index in config.device_indices}
-    names = sorted({machine.gpus[index].name for index in used})
+def _mixed_gpus(configurations: Sequence[RunConfig], machines: Sequence[Machine]) -> Iterator[str]:
+    names = sorted({gpu.name for gpu in _used_gpus(configurations, machines)})
     if len(names) > 1:
         yield (
             f"the GPUs are of different models ({', '.join(names)}): every step takes as long as "
@@ -169,14 +176,20 @@ def _mixed_gpus(configurations: Sequence[RunConfig], machine: Machine) -> Iterat
         )
 
 
-def _emulated(configurations: Sequence[RunConfig], machine: Machine) -> Iterator[str]:
+def _used_gpus(configurations: Sequence[RunConfig], machines: Sequence[Machine]) -> Iterator[Gpu]:
+    for config in configurations:
+        for indices, machine in zip(config.indices_by_node, machines, strict=False):
+            yield from (machine.gpus[index] for index in indices)
+
+
+def _emulated(configurations: Sequence[RunConfig], machines: Sequence[Machine]) -> Iterator[str]:
     slow = sorted(
         {
             config.precision
             for config in configurations
             if config.precision in BF16_PRECISIONS
-            for index in config.device_indices
-            if machine.gpus[index].capability < TENSOR_FLOAT_CAPABILITY
+            for gpu in _used_gpus([config], machines)
+            if gpu.capability < TENSOR_FLOAT_CAPABILITY
         }
     )
     if slow:

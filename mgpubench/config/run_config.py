@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
+from itertools import accumulate as running_sum
 
 from mgpubench.config.types import (
     DEFAULT_OPTIMIZER,
@@ -73,7 +74,10 @@ class RunConfig:
     device_type: DeviceType
     num_devices: int
     device_indices: tuple[int, ...]
-    """CUDA index of each replica. Indices repeat only when oversubscribed; empty on a CPU."""
+    """CUDA index of each replica on its own machine; empty on a CPU. On one machine an index
+    repeats only when oversubscribed."""
+    devices_per_node: tuple[int, ...] = ()
+    """Devices on each machine, in the order of the ranks; empty for a run on one machine."""
     world_size: int
     backend: str
     """Backend of the process group; empty if there is none."""
@@ -111,6 +115,24 @@ class RunConfig:
     def global_batch(self) -> int:
         """Samples that all devices together take in one step."""
         return self.num_devices * self.batch_per_device
+
+    @property
+    def num_nodes(self) -> int:
+        """Machines that take part."""
+        return len(self.devices_per_node) or 1
+
+    @property
+    def indices_by_node(self) -> list[tuple[int, ...]]:
+        """`device_indices`, machine by machine."""
+        ends = list(running_sum(self.devices_per_node or (self.num_devices,)))
+        return [
+            self.device_indices[start:end] for start, end in zip((0, *ends), ends, strict=False)
+        ]
+
+    @property
+    def ranks_per_node(self) -> tuple[int, ...]:
+        """Processes on each machine. Ranks are numbered machine by machine."""
+        return self.devices_per_node or (self.world_size,)
 
     @property
     def micro_batch_per_device(self) -> int:
@@ -169,6 +191,8 @@ class RunConfig:
     def label(self) -> str:
         """The run in a few words, as progress and errors name it: `ddp x2`."""
         label = f"{self.mode} x{self.num_devices}"
+        if self.num_nodes > 1:
+            label += f" on {self.num_nodes} machines"
         return f"{label} ({self.variant})" if self.variant else label
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mgpubench.errors import BenchError, RunFailed
-from mgpubench.format import format_size, shorten
+from mgpubench.format import format_count, format_size, shorten
 from mgpubench.launch.worker import Failure
 from mgpubench.machine.host import shared_memory
 
@@ -117,14 +117,23 @@ def find_cause(exits: Sequence[Exit], label: str) -> BenchError:
     comes last. An abort comes just before that: NCCL's watchdog aborts a healthy rank that waits
     for a failed one. It also aborts a rank with a CUDA error, which may have left its record.
     """
-    cause = min(exits, key=_order)
+    cause = min(exits, key=order_of)
     was_aborted = cause.exit_code == -signal.SIGABRT
     if cause.failure is not None and (was_aborted or cause.exit_code >= 0):
         return _raised(cause, cause.failure, label)
     return _killed(cause, label) if cause.exit_code < 0 else _silent(cause, label)
 
 
-def _order(an_exit: Exit) -> tuple[int, float]:
+class RanksFailed(BenchError):
+    """Ranks of a run on several machines have failed on this one. Node 0 finds the cause."""
+
+    def __init__(self, exits: Sequence[Exit], label: str) -> None:
+        super().__init__(f"{label}: {format_count(len(exits), 'rank')} failed")
+        self.exits = tuple(exits)
+
+
+def order_of(an_exit: Exit) -> tuple[int, float]:
+    """Sorts the exits of one machine: the cause comes first, and what followed from it last."""
     failure = an_exit.failure
     was_aborted = an_exit.exit_code == -signal.SIGABRT
     if an_exit.exit_code < 0 and not was_aborted:

@@ -6,6 +6,7 @@ import os
 import re
 import socket
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from mgpubench.errors import RequestRefused
 
@@ -17,15 +18,44 @@ LAUNCHER_VARIABLES = re.compile(
 torch wait for a store that does not exist, so workers drop them."""
 
 
-def prepare_environment(*, hide_gpus: bool) -> None:
-    """Give this process the environment of a worker on one machine."""
+GROUP_VARIABLE = "MGPUBENCH_GROUP"
+"""Tells the ranks of a run under which prefix they meet in the store. torch has no variable for
+this; MASTER_ADDR and MASTER_PORT are its own."""
+
+INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where the ranks of a run on several machines find each other."""
+
+    host: str
+    port: int
+    group: str
+    """Prefix of the run's keys in the store."""
+    interface: str
+    """Network interface of this machine for their traffic, unless the user names another one."""
+
+
+def prepare_environment(*, hide_gpus: bool, meeting: Meeting | None = None) -> None:
+    """Give this process the environment of a worker, on one machine or on several."""
     for name in list(os.environ):
-        if LAUNCHER_VARIABLES.fullmatch(name):
+        if LAUNCHER_VARIABLES.fullmatch(name) or name == GROUP_VARIABLE:
             del os.environ[name]
-    # Ranks on one machine must not be reachable from outside, nor need a host name.
-    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = loopback_interface()
+    if meeting is None:
+        # Ranks on one machine must not be reachable from outside, nor need a host name.
+        os.environ.update(dict.fromkeys(INTERFACE_VARIABLES, loopback_interface()))
+    else:
+        os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = meeting.host, str(meeting.port)
+        os.environ[GROUP_VARIABLE] = meeting.group
+        os.environ.update(interfaces_for(os.environ, meeting.interface))
     if hide_gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+def interfaces_for(environ: Mapping[str, str], reaching: str) -> dict[str, str]:
+    """The interfaces of gloo and NCCL: the user's own, or else the one that reaches node 0."""
+    return {name: environ.get(name) or reaching for name in INTERFACE_VARIABLES}
 
 
 def loopback_interface() -> str:

@@ -71,6 +71,14 @@ def end_fork_server_with_parent() -> None:
     leave(signal.SIGUSR1, None)  # the parent may have died already
 
 
+def interrupt_with_starter() -> None:
+    """Let the kernel end this process, as a user would, when the process that started it dies."""
+    starter = os.getppid()
+    _ask_for_signal(signal.SIGTERM)
+    if os.getppid() != starter:  # it has died meanwhile
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 def _ask_for_signal(signum: signal.Signals) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signum)

@@ -19,10 +19,11 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
-from mgpubench.errors import RunFailed
-from mgpubench.launch.cause import find_cause
+from mgpubench.errors import BenchError, RunFailed
+from mgpubench.launch.cause import Exit, find_cause
+from mgpubench.launch.environment import Meeting
 from mgpubench.launch.forkserver import ForkServer
 from mgpubench.launch.processes import WorkerProcess, end_groups
 from mgpubench.launch.scratch import check_limits, check_space, in_scratch, make_scratch
@@ -48,7 +49,7 @@ class Job:
     target: str
     """`module:function`."""
     calls: Sequence[tuple[Any, ...]]
-    """The arguments for each process. Its place in this list is its rank."""
+    """The arguments for each process. Its place in this list, after `first_rank`, is its rank."""
     folder: Path
     """Made by `Supervisor.make_folder`; removed when the job has ended."""
     label: str
@@ -58,6 +59,13 @@ class Job:
     hide_gpus: bool = False
     finish: Callable[[], None] = _nothing
     """Called when all processes have ended, before the folder is removed."""
+    explain: Callable[[Sequence[Exit], str], BenchError] = find_cause
+    """The error for processes that have failed, and for the label."""
+    first_rank: int = 0
+    meeting: Meeting | None = None
+    """Where its processes meet those of other machines."""
+    order: object = None
+    """What other machines are told, to make their part of the job; None if it has no other part."""
 
 
 @contextlib.contextmanager
@@ -83,6 +91,20 @@ def open_supervisor(
             server.end()
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+class Launcher(Protocol):
+    """What runs the jobs of a session, on one machine or on several."""
+
+    @property
+    def scratch(self) -> Path:
+        """The folder for what workers are to read."""
+
+    def make_folder(self) -> Path:
+        """A new folder for the files of a job."""
+
+    def run(self, job: Job) -> list[Any]:
+        """Run a job to its end, and return what its calls return, in the order of the ranks."""
 
 
 class Supervisor:
@@ -139,8 +161,10 @@ class Supervisor:
         """
         workers: list[WorkerProcess] = []
         try:
-            for rank, args in enumerate(job.calls):
-                task = Task(job.target, args, rank, job.folder, self._lock, job.hide_gpus)
+            for rank, args in enumerate(job.calls, start=job.first_rank):
+                task = Task(
+                    job.target, args, rank, job.folder, self._lock, job.hide_gpus, job.meeting
+                )
                 workers.append(WorkerProcess(task, self._start(task)))
             self._await_end(workers, job)
             with in_scratch(self.scratch):
@@ -149,6 +173,11 @@ class Supervisor:
             end_groups([worker.process for worker in workers])
             job.finish()
             shutil.rmtree(job.folder, ignore_errors=True)
+
+    def start_beside(self, target: str, *args: object) -> WorkerProcess:
+        """Start a process that calls a function beside all jobs, without GPUs. See `end_groups`."""
+        task = Task(target, args, 0, self.make_folder(), self._lock, hide_gpus=True)
+        return WorkerProcess(task, self._start(task))
 
     def _start(self, task: Task) -> ForkServerProcess:
         with self._server.start_limit(SHORT_JOB_TIMEOUT_S) as is_over:
@@ -185,7 +214,7 @@ class Supervisor:
                 job.watch(time.monotonic() - began_s)
         if failed := [worker.observe() for worker in workers if worker.has_failed]:
             check_space(self.scratch)
-            raise find_cause(failed, job.label)
+            raise job.explain(failed, job.label)
 
     def _wait_for_peers(self, workers: Sequence[WorkerProcess]) -> None:
         """Let the other ranks fail by themselves, so that the earliest error is on record."""

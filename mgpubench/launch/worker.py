@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from mgpubench.errors import BenchError, Interrupted, TorchUnavailable
 from mgpubench.format import message_of, shorten
-from mgpubench.launch.environment import prepare_environment
+from mgpubench.launch.environment import Meeting, prepare_environment
 from mgpubench.launch.orphans import end_group_with_parent
 from mgpubench.results.whole_file import write_whole
 
@@ -42,6 +42,8 @@ class Task:
     """A file that the parent keeps locked as long as it lives."""
     hide_gpus: bool
     """Keep this process off the GPUs altogether."""
+    meeting: Meeting | None = None
+    """Where it meets ranks on other machines; None if there are none."""
 
     @property
     def result_file(self) -> Path:
@@ -148,4 +150,4 @@ def _isolate(task: Task) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-    prepare_environment(hide_gpus=task.hide_gpus)
+    prepare_environment(hide_gpus=task.hide_gpus, meeting=task.meeting)

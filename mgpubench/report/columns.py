@@ -37,6 +37,7 @@ def comparison_columns(rows: Sequence[Row]) -> list[Column]:
     baseline = next((versus.baseline for versus in against if versus), "") or "baseline"
     columns = [
         Column("mode", [row_label(row) for row in rows], is_number=False),
+        machines_column(rows),
         Column("devices", [str(row.num_devices) for row in rows]),
         Column("runs", [_runs(row) for row in rows]),
         Column("total\nsamples/s", [format_rate(row.throughput_samples_per_s) for row in rows]),
@@ -49,6 +50,11 @@ def comparison_columns(rows: Sequence[Row]) -> list[Column]:
         Column(
             "efficiency",
             [format_percent(row.scaling_efficiency) for row in rows],
+            is_optional=True,
+        ),
+        Column(
+            "efficiency\nover machines",
+            [format_percent(row.node_efficiency) for row in rows],
             is_optional=True,
         ),
         *_speedup_columns(rows, baseline),
@@ -66,6 +72,13 @@ def comparison_columns(rows: Sequence[Row]) -> list[Column]:
     return without_empty(columns)
 
 
+def machines_column(rows: Sequence[Row]) -> Column:
+    """The machines of each row; unknown, and so left out, if all rows have one."""
+    have_several = any(row.num_nodes > 1 for row in rows)
+    cells = [str(row.num_nodes) if have_several else UNKNOWN for row in rows]
+    return Column("machines", cells, is_optional=True)
+
+
 def row_label(row: Row) -> str:
     """The mode, what really ran if that differs, and variant or options: `dp (cpu-replicas)`."""
     parts = [row.mode]
@@ -80,7 +93,8 @@ def row_label(row: Row) -> str:
 
 def row_place(row: Row) -> str:
     """A row as sentences name it: `ddp on 2 devices`."""
-    return f"{row_label(row)} on {format_count(row.num_devices, 'device')}"
+    place = f"{row_label(row)} on {format_count(row.num_devices, 'device')}"
+    return f"{place} of {row.num_nodes} machines" if row.num_nodes > 1 else place
 
 
 def without_empty(columns: Sequence[Column]) -> list[Column]:

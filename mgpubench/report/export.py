@@ -54,6 +54,8 @@ def _row_object(row: Row) -> dict[str, object]:
         "findings": row.findings,
         "versus_baseline": _versus_object(row.versus_baseline),
         "versus_dp": _versus_object(row.versus_dp),
+        "num_nodes": row.num_nodes,
+        "node_efficiency": row.node_efficiency,
     }
 
 
@@ -129,5 +131,7 @@ CSV_COLUMNS: dict[str, Value] = {
     "versus_baseline": lambda row: row.versus_baseline.baseline if row.versus_baseline else None,
     **_versus_columns("versus", lambda row: row.versus_baseline),
     **_versus_columns("versus_dp", lambda row: row.versus_dp),
+    "num_nodes": lambda row: row.num_nodes,
+    "node_efficiency": lambda row: row.node_efficiency,
 }
 """The columns in their order, and the value of each in a row."""

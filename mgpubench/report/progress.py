@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from mgpubench.analysis.findings.catalogue import has_table_note
 from mgpubench.analysis.findings.kind import Finding
 from mgpubench.config.run_config import RunConfig
-from mgpubench.errors import BenchError
+from mgpubench.errors import BenchError, SessionEnded
 from mgpubench.format import format_duration, format_rate
 from mgpubench.report.live import LiveLines
 from mgpubench.results.schema import RunRecord
@@ -83,6 +83,8 @@ class SessionDisplay:
             if self._verbose:
                 self._live.console.print(error.details)
             self._line(f"{self._name(config)}: failed {self._left(0)}")
+            if isinstance(error, SessionEnded):
+                return  # the command ends with it, and says it then
             self._line(f"error: {error.message}")
             if error.hint:
                 self._line(f"hint: {error.hint}")

@@ -60,11 +60,17 @@ def _run_columns(runs: Sequence[RunConfig]) -> list[Column]:
         Column("round", [str(run.round) for run in runs]),
         *_variant_column(runs),
         Column("mode", [run.mode for run in runs], is_number=False),
+        *_machines_column(runs),
         Column("devices", [str(run.num_devices) for run in runs]),
         Column("batch per\ndevice", [str(run.batch_per_device) for run in runs]),
         Column("global\nbatch", [str(run.global_batch) for run in runs]),
         Column("steps", [str(run.total_steps) for run in runs]),
     ]
+
+
+def _machines_column(runs: Sequence[RunConfig]) -> list[Column]:
+    numbers = [run.num_nodes for run in runs]
+    return [Column("machines", list(map(str, numbers)))] if max(numbers) > 1 else []
 
 
 def _variant_column(runs: Sequence[RunConfig]) -> list[Column]:
@@ -128,4 +134,5 @@ def _peaks(key: tuple[object, ...], records: Sequence[RunRecord]) -> str:
 
 
 def _key(run: Row | RunRecord) -> tuple[object, ...]:
-    return run.variant, run.mode, run.effective_mode, run.num_devices, run.options
+    devices = (run.num_devices, run.num_nodes or 1)
+    return run.variant, run.mode, run.effective_mode, devices, run.options

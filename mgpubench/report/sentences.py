@@ -201,7 +201,10 @@ def _has_fewer_pairs(row: Row, rows: Sequence[Row]) -> bool:
         other.runs
         for other in rows
         if other.versus_baseline is None
-        and (other.mode == "single" or other.num_devices == row.num_devices)
+        and (
+            other.mode == "single"
+            or (other.num_devices, other.num_nodes) == (row.num_devices, row.num_nodes)
+        )
     ]
     return versus.comparison.pairs < max([row.runs, *baselines])
 

@@ -12,6 +12,9 @@ METHOD_VERSION = 2
 not compared with newer ones. 2: pairs are made within a sitting, and runs follow each other
 evenly."""
 
+MACHINES_APART = " | "
+"""Between the devices of different machines in `device_names`."""
+
 Status = Literal["ok", "failed", "interrupted"]
 
 

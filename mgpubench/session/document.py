@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,19 @@ def trained_part(workload: Workload) -> dict[str, object]:
         "datasets": [dataset_part(listing) for listing in workload.listings.values()],
         "models": {name: asdict(facts) for name, facts in workload.models.items()},
     }
+
+
+def differences(name: str, old: object, new: object) -> Iterator[tuple[str, object, object]]:
+    """The fields in which two parts of a document differ, with both values."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted({*old, *new}):
+            field = f"{name}.{key}" if name else key
+            yield from differences(field, old.get(key), new.get(key))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for number, pair in enumerate(zip(old, new, strict=True)):
+            yield from differences(f"{name}[{number}]", *pair)
+    elif old != new:
+        yield name, old, new
 
 
 def dataset_part(listing: ImageListing) -> dict[str, object]:
@@ -118,12 +131,12 @@ def _request_from(values: dict[str, Any]) -> Request:
 
 
 def _config_from(values: dict[str, Any]) -> RunConfig:
-    return RunConfig(**_with_tuples(values, ("device_indices",)))
+    return RunConfig(**_with_tuples(values, ("device_indices", "devices_per_node")))
 
 
 def _with_tuples(values: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Fields as they were before JSON turned tuples into lists, and options into an object."""
-    tuples = {name: values[name] and tuple(values[name]) for name in names}
+    tuples = {name: None if values[name] is None else tuple(values[name]) for name in names}
     env = tuple((name, value) for name, value in values["env"])
     return {**values, **tuples, "env": env, "ddp": DdpOptions(**values["ddp"])}
 

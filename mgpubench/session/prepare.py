@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mgpubench.config.machine_facts import Machine
+from mgpubench.config.machine_facts import Machine, NodeDevices
 from mgpubench.config.plan import Plan
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import RunConfig
@@ -44,6 +44,8 @@ class Workload:
     """By the name of the model."""
     listings: dict[str, ImageListing]
     """By the path of the image folder."""
+    others: tuple[NodeDevices, ...] = ()
+    """The other machines that take part."""
 
 
 def ask_torch(supervisor: Supervisor) -> tuple[Machine, TorchBuild]:

@@ -13,14 +13,15 @@ from mgpubench import __version__
 from mgpubench.analysis.findings.catalogue import findings_of
 from mgpubench.analysis.findings.kind import Finding, MeasuredRun
 from mgpubench.analysis.metrics import others_cpu_share, summarize, was_compiled
-from mgpubench.config.machine_facts import Machine
+from mgpubench.config.machine_facts import Machine, fingerprint_of
 from mgpubench.config.run_config import RunConfig
 from mgpubench.config.types import HALF_PRECISIONS, IMAGE_FOLDER
-from mgpubench.errors import BenchError, Interrupted
-from mgpubench.launch.supervisor import Supervisor
+from mgpubench.errors import BenchError, Interrupted, SessionEnded
+from mgpubench.launch.supervisor import Launcher
 from mgpubench.machine.cpu_usage import cpu_time
 from mgpubench.results.rank_record import RankRecord
 from mgpubench.results.schema import (
+    MACHINES_APART,
     METHOD_VERSION,
     SCHEMA_VERSION,
     Figures,
@@ -94,7 +95,7 @@ class Recorder:
         """The folder of the session."""
         return self._session.folder
 
-    def run(self, supervisor: Supervisor, config: RunConfig) -> RunRecord:
+    def run(self, launcher: Launcher, config: RunConfig) -> RunRecord:
         """Make one run, and write its row before the next one begins.
 
         Raises:
@@ -105,16 +106,16 @@ class Recorder:
         before = cpu_time()
         try:
             ranks = launch_run(
-                supervisor, config, self._display.on_steps, on_loss=self._display.on_loss
+                launcher, config, self._display.on_steps, on_loss=self._display.on_loss
             )
-        except Interrupted as error:
+        except (Interrupted, SessionEnded) as error:
             try:
-                self._write_failure(identity, "interrupted", error)
+                self._write_failure(identity, _status_of(error), error)
             finally:
                 raise error
         except BenchError as error:
             return self._write_failure(identity, "failed", error)
-        others = others_cpu_share(before, cpu_time(), ranks)
+        others = others_cpu_share(before, cpu_time(), ranks[: config.ranks_per_node[0]])
         return self._write_result(identity, config, ranks, summarize(config, ranks, others))
 
     def _write_result(
@@ -142,6 +143,10 @@ class Recorder:
         self._display.end_run(record, error)
         return record
 
+    @property
+    def _machines(self) -> list[Machine]:
+        return [self._workload.machine, *(other.machine for other in self._workload.others)]
+
     def _identity(self, config: RunConfig) -> dict[str, Any]:
         """All of a row but status, error and figures."""
         machine, model = self._workload.machine, self._workload.models[config.model]
@@ -151,7 +156,7 @@ class Recorder:
             "run_id": run_id(self._session.id, config.position, self._sitting.number),
             "session_id": self._session.id,
             "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "num_nodes": 1,
+            "num_nodes": config.num_nodes,
             "num_parameters": model.num_parameters,
             "parameter_bytes": _parameter_bytes(config, model),
             "model_digest": model.digest,
@@ -161,8 +166,8 @@ class Recorder:
             "loader_workers": config.total_workers if config.uses_folder else None,
             "global_batch": config.global_batch,
             "options": config.options,
-            "device_names": device_names(config, machine),
-            "machine": machine.fingerprint,
+            "device_names": device_names(config, self._machines),
+            "machine": fingerprint_of(self._machines),
             "torch_version": machine.torch_version,
             "cuda_version": machine.cuda_version,
             "nccl_version": machine.nccl_version,
@@ -209,9 +214,28 @@ def _parameter_bytes(config: RunConfig, model: ModelFacts) -> int:
     )
 
 
-def device_names(config: RunConfig, machine: Machine) -> str:
-    """The models of the devices that took part, with counts: `1x NVIDIA A + 1x NVIDIA B`."""
+def _status_of(error: BenchError) -> Status:
+    if isinstance(error, SessionEnded) and not error.was_interrupted:
+        return "failed"
+    return "interrupted"
+
+
+def device_names(config: RunConfig, machines: Sequence[Machine]) -> str:
+    """The models of the devices that took part, with counts: `1x NVIDIA A + 1x NVIDIA B`.
+
+    Several machines are separated: `2x NVIDIA A | 2x NVIDIA A`.
+    """
     if config.device_type == "cpu":
-        return f"{config.num_devices}x {machine.cpu_model or 'CPU'}"
-    counts = Counter(machine.gpus[index].name for index in sorted(set(config.device_indices)))
+        shares = zip(config.devices_per_node or (config.num_devices,), machines, strict=False)
+        names = [f"{count}x {machine.cpu_model or 'CPU'}" for count, machine in shares]
+    else:
+        names = [
+            _gpu_names(indices, machine)
+            for indices, machine in zip(config.indices_by_node, machines, strict=False)
+        ]
+    return MACHINES_APART.join(names)
+
+
+def _gpu_names(indices: Sequence[int], machine: Machine) -> str:
+    counts = Counter(machine.gpus[index].name for index in sorted(set(indices)))
     return " + ".join(f"{count}x {name}" for name, count in sorted(counts.items()))

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mgpubench.config.nodes import Nodes
 from mgpubench.config.plan import Plan
 from mgpubench.config.run_config import RunConfig
 from mgpubench.errors import RequestRefused
@@ -17,7 +18,7 @@ from mgpubench.results.merge import merge
 from mgpubench.results.read import read_runs
 from mgpubench.results.schema import RunRecord
 from mgpubench.results.session_folder import RUNS_CSV
-from mgpubench.session.document import SavedSession
+from mgpubench.session.document import SavedSession, differences
 
 MEANINGS = {
     "datasets": "the names or sizes of the images have changed",
@@ -119,9 +120,11 @@ def check_unchanged(saved: SavedSession, now: Mapping[str, object]) -> None:
     """
     # Through JSON, like the old values: tuples become lists.
     present = json.loads(json.dumps(now))
-    changed: list[str] = []
-    for part, value in present.items():
-        changed += _differences(part, _look_up(saved.document, part), value)
+    changed = [
+        _described(*difference)
+        for part, value in present.items()
+        for difference in differences(part, _look_up(saved.document, part), value)
+    ]
     if changed:
         raise RequestRefused(
             f"--resume {saved.folder}: this has changed since the session began: "
@@ -130,21 +133,34 @@ def check_unchanged(saved: SavedSession, now: Mapping[str, object]) -> None:
         )
 
 
+def check_nodes(saved: SavedSession, nodes: Nodes | None) -> None:
+    """Refuse to resume a session on another number of machines.
+
+    Raises:
+        RequestRefused: naming both numbers.
+    """
+    then, now = len(saved.document.get("nodes", [])) or 1, nodes.num_nodes if nodes else 1
+    if then != now:
+        raise RequestRefused(
+            f"--resume {saved.folder}: the session was made on {format_count(then, 'machine')}, "
+            f"and this is {now}",
+            f"Give --nnodes {then}, --node-rank and --rdzv-endpoint on each machine."
+            if then > 1
+            else "Leave --nnodes out.",
+        )
+
+
 def _look_up(document: Mapping[str, object], path: str) -> object:
     value: object = document
     for name in path.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
+        if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            value = value.get(name) if isinstance(value, Mapping) else None
     return value
 
 
-def _differences(name: str, old: object, new: object) -> Iterator[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in sorted({*old, *new}):
-            yield from _differences(f"{name}.{key}", old.get(key), new.get(key))
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for number, pair in enumerate(zip(old, new, strict=True)):
-            yield from _differences(f"{name}[{number}]", *pair)
-    elif old != new and name.endswith(".digest"):
-        yield MEANINGS[re.split(r"[.\[]", name)[0]]
-    elif old != new:
-        yield f"{name} was {old!r} and is {new!r}"
+def _described(name: str, old: object, new: object) -> str:
+    if name.endswith(".digest"):
+        return MEANINGS[re.split(r"[.\[]", name)[0]]
+    return f"{name} was {old!r} and is {new!r}"

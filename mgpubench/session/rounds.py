@@ -16,14 +16,14 @@ from mgpubench.config.types import DEFAULT_MARGIN
 from mgpubench.errors import BenchError
 from mgpubench.format import format_count, format_interval, shell_path
 from mgpubench.launch.signals import StopSignal
-from mgpubench.launch.supervisor import Supervisor
+from mgpubench.launch.supervisor import Launcher
 from mgpubench.results.merge import best_sittings, merge
 from mgpubench.results.read import read_runs
 from mgpubench.results.schema import RunRecord
 from mgpubench.results.session_folder import RUNS_CSV
 from mgpubench.session.recorder import Display, Recorder
+from mgpubench.session.supervisors import Environment
 
-Environment = tuple[tuple[str, str], ...]
 Compared = tuple[Row, Versus]
 
 
@@ -40,7 +40,7 @@ class Target:
 class Maker:
     """What makes the runs of a session, and how."""
 
-    supervisors: Mapping[Environment, Supervisor]
+    launchers: Mapping[Environment, Launcher]
     """By the environment variables that a variant sets."""
     recorder: Recorder
     display: Display
@@ -84,7 +84,7 @@ class Maker:
         """Make runs in their order. False if --fail-fast ended them early."""
         for number, config in enumerate(runs, start=1):
             self._cool_down(config)
-            record = self.recorder.run(self.supervisors[config.env], config)
+            record = self.recorder.run(self.launchers[config.env], config)
             if self.fail_fast and not record.is_ok and number < len(runs):
                 left = format_count(len(runs) - number, "run")
                 command = f"mgpubench run --resume {shell_path(self.recorder.folder)}"

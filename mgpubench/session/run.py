@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from mgpubench.config.nodes import Nodes
 from mgpubench.config.plan import Plan, make_plan
 from mgpubench.config.request import Request
 from mgpubench.config.request_checks import width_of
 from mgpubench.config.run_config import RunConfig
 from mgpubench.config.types import DEFAULT_MAX_ROUNDS
 from mgpubench.launch.signals import StopSignal
-from mgpubench.launch.supervisor import Supervisor, open_supervisor
+from mgpubench.launch.supervisor import Launcher, Supervisor, open_supervisor
 from mgpubench.machine.environment import environment_digest, recorded_environment
 from mgpubench.machine.host import assumed_machine
 from mgpubench.machine.system import Survey
 from mgpubench.results.schema import ModelFacts, RunRecord
 from mgpubench.results.session_folder import check_writable, open_session, reopen_session
 from mgpubench.session.document import called_part, installed_part, load_session, trained_part
+from mgpubench.session.nodes import Alone, devices_of, open_nodes
 from mgpubench.session.prepare import (
     Workload,
     ask_torch,
@@ -28,13 +29,13 @@ from mgpubench.session.prepare import (
     disturbances,
     list_data,
     preflight,
-    save_listings,
     take_survey,
 )
 from mgpubench.session.recorder import Display, Recorder, Sitting
-from mgpubench.session.resume import Progress, check_unchanged, read_progress
-from mgpubench.session.rounds import Environment, Maker, Target, session_records
-from mgpubench.session.workers import COUNT_GPUS, NOTHING, TORCH, preload_for
+from mgpubench.session.resume import Progress, check_nodes, check_unchanged, read_progress
+from mgpubench.session.rounds import Maker, Target, session_records
+from mgpubench.session.supervisors import Environment, open_supervisors
+from mgpubench.session.workers import COUNT_GPUS, TORCH, preload_for
 from mgpubench.training.data.listing import ImageListing
 
 
@@ -59,6 +60,8 @@ class Call:
     stop: StopSignal
     fail_fast: bool = False
     """End the session at the first run that fails."""
+    nodes: Nodes | None = None
+    """The machines of the session, if there are several."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,31 +90,40 @@ def run_session(request: Request, call: Call) -> Outcome:
     """
     check_writable(Path(request.out))
     listings = list_data(request, call.stop)
-    with open_supervisor(call.stop, preload_for(request)) as supervisor:
+    with (
+        open_supervisor(call.stop, preload_for(request)) as supervisor,
+        open_nodes(call.nodes, supervisor, call.stop, call.display) as nodes,
+    ):
         machine, build = ask_torch(supervisor)
         survey = take_survey(machine, build)
-        plan = make_plan(request, machine, _num_classes(listings))
+        nodes.join(request, survey)
+        plan = make_plan(request, machine, _num_classes(listings), nodes.devices)
         _notify(call.display, (*plan.notices, *_warnings(listings)))
+        nodes.announce(request, plan)
         facts = preflight(supervisor, plan, listings)
         # Only now: next to a refusal they would not matter.
         _notify(call.display, disturbances(survey, plan))
         plan = _with_classes(plan, facts)
-        workload = Workload(machine, _environment(survey, plan), facts, listings)
+        workload = Workload(machine, _environment(survey, plan), facts, listings, nodes.devices)
+        nodes.agree(trained_part(workload))
         document = {
             **called_part(request, plan, call.argv),
             "system": asdict(survey.system),
             **installed_part(survey),
             **trained_part(workload),
+            **({"nodes": nodes.records} if nodes.records else {}),
         }
         with (
-            _supervisors(supervisor, request, listings, call) as supervisors,
+            open_supervisors(supervisor, request, listings, call.stop) as supervisors,
             open_session(Path(request.out), document, datetime.now(UTC)) as session,
         ):
             sitting = Sitting(planned_rounds=plan.rounds, is_sequential=bool(request.until))
             recorder = Recorder(session, workload, call.display, sitting)
-            maker = _maker(supervisors, recorder, request, call)
+            maker = _maker(_launchers(nodes, supervisors), recorder, request, call)
             maker.make_all(plan, plan.runs, _target(request.until, request.max_rounds))
-            return _outcome(session.folder, sitting)
+            outcome = _outcome(session.folder, sitting)
+            nodes.conclude(outcome.failed, outcome.planned)
+            return outcome
 
 
 def resume_session(resume: Resume, call: Call) -> Outcome:
@@ -128,28 +140,38 @@ def resume_session(resume: Resume, call: Call) -> Outcome:
         plan, runs = runs_to_make(progress, resume)
         target = _target(resume.until or request.until, resume.max_rounds or request.max_rounds)
         sitting = Sitting(progress.sitting, saved.plan.rounds, bool(request.until or resume.until))
+        check_nodes(saved, call.nodes)
         if not runs and target is None:
             _notify(call.display, [f"nothing is missing in {resume.folder}"])
             return _outcome(resume.folder, sitting)
         listings = list_data(request, call.stop)
-        with open_supervisor(call.stop, preload_for(request)) as supervisor:
+        with (
+            open_supervisor(call.stop, preload_for(request)) as supervisor,
+            open_nodes(call.nodes, supervisor, call.stop, call.display) as nodes,
+        ):
             machine, build = ask_torch(supervisor)
             survey = take_survey(machine, build)
+            nodes.join(None, survey)
             # First of all: on another machine the preflight may refuse for other reasons.
             packages = {"system.packages": survey.system.packages}
-            check_unchanged(saved, {**installed_part(survey), **packages})
+            check_unchanged(saved, {**installed_part(survey), **packages, **nodes.installed})
+            nodes.announce(request, saved.plan)
             facts = preflight(supervisor, saved.plan, listings)
-            workload = Workload(machine, _environment(survey, plan), facts, listings)
+            environment = _environment(survey, plan)
+            workload = Workload(machine, environment, facts, listings, nodes.devices)
             check_unchanged(saved, trained_part(workload))
+            nodes.agree(trained_part(workload))
             _notify(call.display, _warnings(listings))
             _notify(call.display, disturbances(survey, saved.plan))
             _notify(call.display, progress.repeated(runs))
             session.keep_steps_of(progress.finished_ids)
             recorder = Recorder(session, workload, call.display, sitting)
-            with _supervisors(supervisor, request, listings, call) as supervisors:
-                maker = _maker(supervisors, recorder, request, call)
+            with open_supervisors(supervisor, request, listings, call.stop) as supervisors:
+                maker = _maker(_launchers(nodes, supervisors), recorder, request, call)
                 maker.make_all(plan, runs, target)
-            return _outcome(session.folder, sitting)
+            outcome = _outcome(session.folder, sitting)
+            nodes.conclude(outcome.failed, outcome.planned)
+            return outcome
 
 
 def runs_to_make(progress: Progress, resume: Resume) -> tuple[Plan, list[RunConfig]]:
@@ -163,8 +185,10 @@ def runs_to_make(progress: Progress, resume: Resume) -> tuple[Plan, list[RunConf
     return plan, progress.missing(plan) if resume.only_missing else progress.missing_rounds(plan)
 
 
-def plan_session(request: Request, stop: StopSignal) -> Plan:
+def plan_session(request: Request, stop: StopSignal, num_nodes: int = 1) -> Plan:
     """The plan of a request, without touching a device. Torch only counts the GPUs, if needed.
+
+    The other machines are assumed to be like this one.
 
     Raises:
         BenchError: if the request is impossible.
@@ -176,36 +200,25 @@ def plan_session(request: Request, stop: StopSignal) -> Plan:
     else:
         with open_supervisor(stop, TORCH) as supervisor:
             num_gpus = supervisor.call(COUNT_GPUS)
-    plan = make_plan(request, assumed_machine(num_gpus))
+    machine = assumed_machine(num_gpus)
+    others = (devices_of(request, machine),) * (num_nodes - 1)
+    plan = make_plan(request, machine, others=others)
     listings = list_data(request, stop)
     check_images(plan, listings)
     return replace(plan, notices=(*plan.notices, *_warnings(listings)))
 
 
-@contextmanager
-def _supervisors(
-    first: Supervisor, request: Request, listings: Mapping[str, ImageListing], call: Call
-) -> Iterator[Mapping[Environment, Supervisor]]:
-    """A supervisor for each environment of the variants; `first` is the one without changes."""
-    environments = dict.fromkeys(part.env for part in request.parts if part.env)
-    with ExitStack() as stack:
-        supervisors = {(): first} | {
-            env: stack.enter_context(open_supervisor(call.stop, preload_for(request), dict(env)))
-            for env in environments
-        }
-        for env, supervisor in supervisors.items():
-            save_listings(supervisor, listings)
-            if env:
-                settings = (f"--env {name}={value}" for name, value in env)
-                supervisor.call(NOTHING, label=" ".join(settings))
-        yield supervisors
+def _launchers(
+    nodes: Alone, supervisors: Mapping[Environment, Supervisor]
+) -> dict[Environment, Launcher]:
+    return {env: nodes.launcher(supervisor) for env, supervisor in supervisors.items()}
 
 
 def _maker(
-    supervisors: Mapping[Environment, Supervisor], recorder: Recorder, request: Request, call: Call
+    launchers: Mapping[Environment, Launcher], recorder: Recorder, request: Request, call: Call
 ) -> Maker:
     return Maker(
-        supervisors=supervisors,
+        launchers=launchers,
         recorder=recorder,
         display=call.display,
         stop=call.stop,

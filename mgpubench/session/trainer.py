@@ -125,7 +125,7 @@ class Trainer:
             global_batch=config.run.global_batch,
             sitting=self.sitting,
             device_type=config.run.device_type,
-            device_names=device_names(config.run, self.machine),
+            device_names=device_names(config.run, [self.machine]),
             machine=self.machine.fingerprint,
             loader_workers=config.run.total_workers,
             torch_version=self.machine.torch_version,

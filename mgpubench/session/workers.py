@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mgpubench.config.request import Request
@@ -15,7 +16,7 @@ from mgpubench.config.types import BUILTIN_MODELS, DEFAULT_MODES
 from mgpubench.launch.loss_lines import LossReader
 from mgpubench.launch.pace import Pace
 from mgpubench.launch.step_count import STEP_COUNT_FILE, read_step_count
-from mgpubench.launch.supervisor import Job, Supervisor
+from mgpubench.launch.supervisor import Job, Launcher
 from mgpubench.results.rank_record import RankRecord
 
 COUNT_GPUS = "mgpubench.machine.cuda:count_gpus"
@@ -59,14 +60,39 @@ def _needs_torchvision(request: Request) -> bool:
     return request.uses_folder or not is_built_in
 
 
-def listing_file(supervisor: Supervisor, data: str) -> Path:
-    """The file in which the workers of a supervisor find the samples of an image folder."""
+def listing_file(launcher: Launcher, data: str) -> Path:
+    """The file in which the workers of a launcher find the samples of an image folder."""
     name = hashlib.sha256(data.encode(errors="surrogateescape")).hexdigest()[:16]
-    return supervisor.scratch / f"listing-{name}.json"
+    return launcher.scratch / f"listing-{name}.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOrder:
+    """A run, as every machine is told to make its ranks of it."""
+
+    config: RunConfig
+    target: str = RUN_RANK
+
+    def job(self, launcher: Launcher, node: int = 0) -> Job:
+        """The job of one machine: its own ranks, which follow those of the machines before it."""
+        config, folder = self.config, launcher.make_folder()
+        first = sum(config.ranks_per_node[:node])
+        ranks = range(first, first + config.ranks_per_node[node])
+        runner, listing = f"{RUNNERS}.{config.mode}", listing_file(launcher, config.data)
+        return Job(
+            target=self.target,
+            calls=[(config, rank, runner, folder, listing) for rank in ranks],
+            folder=folder,
+            label=config.label,
+            watch=lambda elapsed_s: None,
+            hide_gpus=config.device_type == "cpu",
+            first_rank=first,
+            order=self if config.num_nodes > 1 else None,
+        )
 
 
 def launch_run(
-    supervisor: Supervisor,
+    launcher: Launcher,
     config: RunConfig,
     on_steps: Callable[[int], None],
     target: str = RUN_RANK,
@@ -74,34 +100,26 @@ def launch_run(
 ) -> list[RankRecord]:
     """Run all ranks of one run to the end, and report its steps and its loss meanwhile.
 
+    On several machines the loss is that of this machine's ranks.
+
     Raises:
         BenchError: the cause, if a rank failed or the run took too long.
     """
-    folder = supervisor.make_folder()
+    job = RunOrder(config=config, target=target).job(launcher)
     pace = _pace(config)
-    runner, listing = f"{RUNNERS}.{config.mode}", listing_file(supervisor, config.data)
-    losses = LossReader(folder, config.world_size)
+    losses = LossReader(job.folder, len(job.calls))
 
     def show_loss() -> None:
         if on_loss is not None and (lines := losses.new_lines()):
             on_loss(lines[-1].loss)
 
     def watch(elapsed_s: float) -> None:
-        count = read_step_count(folder / STEP_COUNT_FILE)
+        count = read_step_count(job.folder / STEP_COUNT_FILE)
         show_loss()
         on_steps(count.steps)
         pace.check(count, elapsed_s)
 
-    job = Job(
-        target=target,
-        calls=[(config, rank, runner, folder, listing) for rank in range(config.world_size)],
-        folder=folder,
-        label=config.label,
-        watch=watch,
-        finish=show_loss,
-        hide_gpus=config.device_type == "cpu",
-    )
-    return supervisor.run(job)
+    return launcher.run(replace(job, watch=watch, finish=show_loss))
 
 
 def _pace(config: RunConfig) -> Pace:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -10,6 +11,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from mgpubench.launch.environment import GROUP_VARIABLE
 from mgpubench.training.devices import Part
 
 PEER_PATIENCE = timedelta(minutes=1)
@@ -21,8 +23,7 @@ def process_group(part: Part) -> Iterator[Callable[[], None]]:
     config = part.config
     # The supervisor ends a run at its time limit. A peer must not complain before that.
     patience = timedelta(seconds=config.timeout_s) + PEER_PATIENCE
-    # The ranks meet in a file, so no port is opened, and no host name is looked up.
-    store = dist.FileStore(str(part.store), config.world_size)  # type: ignore[attr-defined]
+    store = _store(part, patience)
     store.set_timeout(patience)
     dist.init_process_group(
         config.backend,
@@ -36,6 +37,20 @@ def process_group(part: Part) -> Iterator[Callable[[], None]]:
     # Without `finally`: after an error this could wait for ranks that have ended.
     barrier()
     dist.destroy_process_group()
+
+
+def _store(part: Part, patience: timedelta) -> Any:
+    """Where the ranks meet: in a file, or in the store of node 0 if they are on several machines.
+
+    With a file no port is opened, and no host name is looked up.
+    """
+    if GROUP_VARIABLE not in os.environ:
+        return dist.FileStore(str(part.store), part.config.world_size)  # type: ignore[attr-defined]
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(  # type: ignore[attr-defined]
+        address, port, None, False, patience, wait_for_workers=False
+    )
+    return dist.PrefixStore(os.environ[GROUP_VARIABLE], store)  # type: ignore[attr-defined]
 
 
 def _host_barrier(backend: str, patience: timedelta) -> Callable[[], None]:

@@ -12,6 +12,7 @@ import pytest
 from mgpubench.config.machine_facts import Machine
 from mgpubench.config.plan import make_plan
 from mgpubench.config.request import Request
+from mgpubench.errors import RunFailed, SessionEnded
 from mgpubench.report import progress
 from mgpubench.report.progress import SessionDisplay
 from tests.conftest import make_run_record
@@ -143,3 +144,19 @@ def test_a_run_of_a_variant_is_named_with_it(
         "ddp x2 (cap50): 100.0 samples/s",
         "ddp x2 (default): 100.0 samples/s",
     ]
+
+
+def test_an_error_that_ends_the_command_is_left_to_the_command(
+    machine: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else it would be printed twice."""
+    shown = SessionDisplay(verbose=False)
+    runs = make_plan(Request(smoke=True, modes=("ddp",)), machine()).runs
+    shown.add_runs(runs)
+    for error in (SessionEnded("lost node 1", "hint"), RunFailed("no memory", "hint")):
+        shown.begin_run(runs[0])
+        shown.end_run(make_run_record("ddp", None, status="failed"), error)
+    printed = capsys.readouterr().err
+    assert printed.count(": failed") == 2
+    assert "lost node 1" not in printed
+    assert "error: no memory" in printed

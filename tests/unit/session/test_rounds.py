@@ -200,7 +200,7 @@ def stage(tmp_path: Path, machine: Callable[..., Machine]) -> Iterator[Stage]:
             session = open_session(tmp_path, {}, datetime.now(UTC))
             recorder, screen = Canned(session, sitting, rate), Screen()
             maker: Any = Maker(
-                supervisors={(): None},  # type: ignore[dict-item]
+                launchers={(): None},  # type: ignore[dict-item]
                 recorder=recorder,  # type: ignore[arg-type]
                 display=screen,  # type: ignore[arg-type]
                 stop=stop,

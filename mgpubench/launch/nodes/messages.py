@@ -1,0 +1,144 @@
+"""What the machines tell each other, and the keys of the store under which they do.
+
+hello/<k>      node k: who it is
+plan           node 0: what will be run
+ack/<k>        node k: what it has found out about models and data
+cmd/<n>        node 0: run n starts
+abort/<n>/<k>  node k: its part of run n has failed
+done/<n>/<k>   node k: the results of its part, or how it failed
+beat/<k>       node k: a number that rises twice a second
+end            any node: the session ends, and why
+bye/<k>        node k: it has read the end
+pg/<n>/...     torch's own: the process group of run n
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from dataclasses import dataclass
+from typing import Any
+
+from mgpubench.errors import BenchError
+from mgpubench.launch.cause import Exit
+
+PLAN = "plan"
+END = "end"
+
+
+def hello_key(node: int) -> str:
+    """Where node k says who it is."""
+    return f"hello/{node}"
+
+
+def ack_key(node: int) -> str:
+    """Where node k answers the plan."""
+    return f"ack/{node}"
+
+
+def command_key(run: int) -> str:
+    """Where node 0 starts run n."""
+    return f"cmd/{run}"
+
+
+def abort_key(run: int, node: int) -> str:
+    """Where node k says that its part of run n has failed."""
+    return f"abort/{run}/{node}"
+
+
+def done_key(run: int, node: int) -> str:
+    """Where node k leaves the outcome of its part of run n."""
+    return f"done/{run}/{node}"
+
+
+def is_read_once(key: str) -> bool:
+    """True for a message to node 0 alone that may be large."""
+    return key.startswith("done/")
+
+
+def beat_key(node: int) -> str:
+    """Where node k shows that it lives."""
+    return f"beat/{node}"
+
+
+def bye_key(node: int) -> str:
+    """Where node k says that it has read the end."""
+    return f"bye/{node}"
+
+
+def group_of(run: int) -> str:
+    """Prefix of the keys by which the ranks of run n meet."""
+    return f"pg/{run}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hello:
+    """Who a node is."""
+
+    host: str
+    """Its name, for people; it is in no result file."""
+    agreed: dict[str, Any]
+    """What must be equal on all nodes."""
+    facts: Any
+    """What may differ, as the session wants it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Done:
+    """How a node's part of a run ended."""
+
+    results: tuple[Any, ...] = ()
+    """What its calls returned, in the order of their ranks."""
+    exits: tuple[Exit, ...] = ()
+    """How its ranks ended, if any has failed."""
+    error: BenchError | None = None
+    """Why it ended its ranks, if none had failed."""
+    was_asked: bool = False
+    """True if it ended them because another node's part had failed."""
+
+    @property
+    def has_failed(self) -> bool:
+        """True if there are no results."""
+        return bool(self.exits) or self.error is not None or self.was_asked
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class End:
+    """Why the session ends."""
+
+    node: int
+    reason: str
+    """Empty if everything was done."""
+    hint: str = ""
+    exit_code: int = 0
+    was_interrupted: bool = False
+
+
+PLAIN_MODULES = ("pathlib", "pathlib._local")
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes objects of our own types only, since the store is open to the whole network."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """A type of this package, or a path."""
+        found = None
+        if module.partition(".")[0] == "mgpubench" or module in PLAIN_MODULES:
+            found = super().find_class(module, name)
+        if not isinstance(found, type):
+            raise pickle.UnpicklingError(f"{module}.{name} is not a type of mgpubench")
+        return found
+
+
+def encode(message: object) -> bytes:
+    """A message as bytes."""
+    return pickle.dumps(message)
+
+
+def decode(content: bytes) -> Any:
+    """A message from bytes.
+
+    Raises:
+        pickle.UnpicklingError: if it holds anything but plain values and our own types.
+    """
+    return _Unpickler(io.BytesIO(content)).load()
