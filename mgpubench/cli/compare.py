@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mgpubench.cli.paths import PATH
 from mgpubench.config.types import DEFAULT_MARGIN, DEFAULT_OUT
 from mgpubench.errors import BenchError, RequestRefused
 
@@ -84,22 +85,19 @@ def parse_baseline_option(
     return None if text is None else parse_baseline(text)
 
 
-path = click.Path(path_type=Path)
-
-
 @click.command(cls=SidesCommand)
-@click.argument("paths", nargs=-1, metavar="[PATH]...", type=path)
+@click.argument("paths", nargs=-1, metavar="[PATH]...", type=PATH)
 @click.option(
     "--baseline",
     callback=parse_baseline_option,
     metavar="MODE|MODE/OPTIONS|VARIANT",
     help="What to divide by.  [default: the first variant, else single, else dp]",
 )
-@click.option("--before", multiple=True, type=path, metavar="PATH...", help="Older sessions.")
+@click.option("--before", multiple=True, type=PATH, metavar="PATH...", help="Older sessions.")
 @click.option(
     "--after",
     multiple=True,
-    type=path,
+    type=PATH,
     metavar="PATH...",
     help="Newer sessions, to be compared with those of --before.",
 )

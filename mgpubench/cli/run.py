@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from mgpubench.cli.options import is_verbose, verbose_option
+from mgpubench.cli.paths import PATH, PATH_TEXT
 from mgpubench.cli.variants import AA, VariantOptions, parse_variants
 from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options
 from mgpubench.config.preset import STANDARD
@@ -90,7 +91,11 @@ ROUNDS: tuple[Decorator, ...] = (
         help="Time limit for one run, in seconds.",
     ),
     click.option(
-        "--out", default=DEFAULT_OUT, show_default=True, help="Folder for the session folders."
+        "--out",
+        type=PATH_TEXT,
+        default=DEFAULT_OUT,
+        show_default=True,
+        help="Folder for the session folders.",
     ),
 )
 
@@ -99,7 +104,7 @@ SESSION: tuple[Decorator, ...] = (
     click.option(
         "--resume",
         metavar="SESSION",
-        type=click.Path(path_type=Path),
+        type=PATH,
         help="Repeat the incomplete rounds of a session, with its own options. --rounds and "
         "--until add rounds, and --timeout may be different.",
     ),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mgpubench.cli.options import verbose_option
+from mgpubench.cli.paths import NO_FILE, PATH_TEXT, PathOrNone
 from mgpubench.cli.run import DDP_OPTIONS, is_given, request_of
 from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options
 from mgpubench.config.run_config import DdpOptions
@@ -83,7 +84,7 @@ TRAINING: tuple[Decorator, ...] = (
     click.option(
         "--deterministic", is_flag=True, help="Use only deterministic algorithms (slower)."
     ),
-    click.option("--eval-data", default="", metavar="PATH", help="ImageFolder to evaluate on."),
+    click.option("--eval-data", default="", type=PATH_TEXT, help="ImageFolder to evaluate on."),
     click.option(
         "--split",
         type=float,
@@ -113,7 +114,8 @@ TRAINING: tuple[Decorator, ...] = (
     click.option(
         "--pretrained",
         is_flag=False,
-        flag_value="",
+        flag_value=NO_FILE,
+        type=PathOrNone(),
         metavar="[FILE]",
         help="Begin with these weights, or with torchvision's own if they are in its cache.",
     ),
@@ -134,10 +136,15 @@ SESSION: tuple[Decorator, ...] = (
         help="Seconds without a step, an evaluation batch or a checkpoint after which it is ended.",
     ),
     click.option(
-        "--out", default=DEFAULT_OUT, show_default=True, help="Folder for the training's folder."
+        "--out",
+        type=PATH_TEXT,
+        default=DEFAULT_OUT,
+        show_default=True,
+        help="Folder for the training's folder.",
     ),
     click.option(
         "--resume",
+        type=PATH_TEXT,
         metavar="FOLDER|FILE|last",
         help="Go on with a training, or begin a new one with a checkpoint. --mode, --gpus, "
         "--workers-per-gpu and --epochs may be different.",

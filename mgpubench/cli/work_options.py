@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from mgpubench.cli.options import parse_counts, parse_modes
+from mgpubench.cli.paths import PATH_TEXT
 from mgpubench.config.preset import SMOKE, STANDARD
 from mgpubench.config.types import (
     COMM_HOOKS,
@@ -63,6 +64,7 @@ WORK: tuple[Decorator, ...] = (
     ),
     click.option(
         "--data",
+        type=PATH_TEXT,
         default=SYNTHETIC,
         show_default=True,
         help="synthetic (made on the device), synthetic-host (in pinned host memory, copied in "
