@@ -188,10 +188,9 @@ def compare_before_after(
     before: Sequence[Path], after: Sequence[Path], options: dict[str, Any]
 ) -> list[tuple[str, Interval | None]]:
     """Print the comparison of two sides; return the intervals of their ratios."""
-    from rich.console import Console
-
     from mgpubench.analysis.before_after import compare_sides
     from mgpubench.report.changes import change_place, changes_to_json, describe_changes
+    from mgpubench.report.console import open_console
     from mgpubench.report.tables import print_section, section_markdown
 
     result = compare_sides(read_named(before).records, read_named(after).records, options["margin"])
@@ -204,7 +203,7 @@ def compare_before_after(
     elif options["output_format"] == "markdown":
         click.echo(section_markdown(describe_changes(result)))
     else:
-        print_section(describe_changes(result), Console())
+        print_section(describe_changes(result), open_console())
     compared: list[tuple[str, Interval | None]] = [
         (f"{change_place(row)} after against before", row.throughput.interval)
         for row in result.rows
@@ -275,11 +274,10 @@ def _left_out(count: int) -> str:
 def print_rows(rows: Sequence[Row], output_format: str, folders: Folders) -> None:
     """Print the rows in a format."""
     if output_format == "table":
-        from rich.console import Console
-
+        from mgpubench.report.console import open_console
         from mgpubench.report.tables import print_comparison
 
-        print_comparison(rows, Console(), folders)
+        print_comparison(rows, open_console(), folders)
         return
     from mgpubench.report.export import to_csv, to_json
     from mgpubench.report.tables import comparison_markdown
