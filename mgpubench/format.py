@@ -88,8 +88,10 @@ def format_gibibytes(num_bytes: int | None) -> str:
     return UNKNOWN if num_bytes is None else f"{num_bytes / 2**30:.2f}"
 
 
-def format_size(num_bytes: int) -> str:
+def format_size(num_bytes: int | None) -> str:
     """Bytes in the 1024-based MB and GB of df and docker: `64 MB`, `23.5 GB`."""
+    if num_bytes is None:
+        return "unknown size"
     if num_bytes < 2**20:
         return f"{num_bytes} bytes"
     if round(num_bytes / 2**20) < 1024:

@@ -1,9 +1,16 @@
-"""The two sources of facts about the machine: files of the kernel, and other programs."""
+"""The sources of facts about the machine: files of the kernel, other programs, and psutil.
+
+What they hide, or answer wrongly, is unknown, and never 0.
+"""
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 ANSWER_S = 15.0
 """How long a program may take. nvidia-smi is slow with many GPUs that are not in use."""
@@ -12,9 +19,17 @@ ANSWER_S = 15.0
 def file_text(path: Path) -> str:
     """The text of a file; empty if there is none."""
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+def known(read: Callable[[], T]) -> T | None:
+    """What a function of os or psutil reads; None if the kernel's files are hidden or odd."""
+    try:
+        return read()
+    except (OSError, RuntimeError, LookupError, ValueError):
+        return None
 
 
 def program_output(*command: str) -> str:

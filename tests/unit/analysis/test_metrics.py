@@ -192,7 +192,9 @@ def test_the_share_of_others_is_what_was_busy_and_not_our_own(
 
     assert share() == pytest.approx(6 / 40)
     assert share(num_cores=64) == pytest.approx(6 / 640)
-    assert share(busy_s=510.0) == 0.0  # rounding of the kernel's counters
+    assert share(busy_s=512.0) == 0.0  # rounding of the kernel's counters
+    assert share(busy_s=511.9) is None  # counters that do not count even our own work
+    assert share(busy_s=500.0) is None  # they stand still
     assert share(busy_s=580.0) == 1.0
     assert share(busy_s=None) is None
     assert share(at_s=100.2) is None
