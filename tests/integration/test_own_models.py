@@ -16,6 +16,7 @@ from mgpubench.training.devices import Part
 from mgpubench.training.preflight import inspect_model
 from mgpubench.training.trainable import build_model
 from tests.conftest import make_cpu_config
+from tests.processes import mgpubench
 
 NETS = """
 import torch
@@ -257,3 +258,15 @@ def test_a_folder_with_more_classes_than_logits_is_refused() -> None:
 def test_the_output_with_the_fewest_classes_decides() -> None:
     """Auxiliary logits are in the loss: a label beyond them would be an error on the device."""
     assert inspect("more_outputs").num_classes == 2
+
+
+def test_a_module_may_change_the_folder_and_the_start_method(
+    photos: Callable[..., Path], tmp_path: Path
+) -> None:
+    """As scripts do at their top. Our paths, and our loaders, must not follow."""
+    photos(cat=8, dog=8)
+    text = "import os, torch.multiprocessing as mp\nos.chdir('/')\nmp.set_start_method('spawn')\n"
+    (tmp_path / "moves.py").write_text(text + NETS)
+    options = ("--mode", "single", "--workers-per-gpu", 1, "--batch-per-gpu", 2, "--data", "photos")
+    command = mgpubench("run", "--smoke", "--model", "moves:plain", *options, cwd=tmp_path)
+    assert command.wait() == 0, command.err

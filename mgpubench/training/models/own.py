@@ -8,10 +8,16 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from typing import Any
 
 from torch import nn
 
 from mgpubench.errors import RequestRefused
+from mgpubench.launch.switches import kept, turn
+from mgpubench.training.models.switches import SWITCHES
+
+_turned: dict[str, dict[str, Any]] = {}
+"""The switches that each module has turned while it was imported: its function may need them."""
 
 
 def find_function(name: str) -> Callable[[], object]:
@@ -24,7 +30,8 @@ def find_function(name: str) -> Callable[[], object]:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # first, as for `python -m`
     try:
-        module = importlib.import_module(module_name)
+        with kept(SWITCHES) as turned:
+            module = importlib.import_module(module_name)
     # A user's module may raise anything while it is imported, SystemExit included.
     except BaseException as error:
         raise RequestRefused(
@@ -32,6 +39,7 @@ def find_function(name: str) -> Callable[[], object]:
             "It is searched for in the current folder and in the packages of this Python.",
             "".join(traceback.format_exception(error)),
         ) from error
+    _turned.setdefault(module_name, turned)
     function: Callable[[], object] | None = getattr(module, function_name, None)
     if not callable(function):
         if function is not None:
@@ -53,11 +61,16 @@ def find_function(name: str) -> Callable[[], object]:
 def own_model(name: str) -> nn.Module:
     """What the user's function returns.
 
+    What the function and its module change in the whole process is set back.
+
     Raises:
         RequestRefused: if there is no such function, or it returns no module or a compiled one.
         Exception: anything that the function raises.
     """
-    model = find_function(name)()
+    function = find_function(name)
+    with kept(SWITCHES):
+        turn(SWITCHES, _turned[name.partition(":")[0]])
+        model = function()
     if not isinstance(model, nn.Module):
         raise RequestRefused(
             f"--model {name} returns an object of type {type(model).__name__}",
