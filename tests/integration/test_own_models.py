@@ -53,6 +53,34 @@ class Returns(nn.Module):
         return self.answer(images)
 
 
+def parallel():
+    return nn.DataParallel(plain())
+
+
+def parallel_inside():
+    return nn.Sequential(plain(), nn.ModuleDict({"head": parallel()})["head"])
+
+
+def parallel_hidden():
+    model = plain()
+    model.spare = [{"another": nn.Sequential(parallel())}]
+    return model
+
+
+class Derived(nn.DataParallel):
+    pass
+
+
+def derived():
+    return nn.Sequential(Derived(plain()))
+
+
+def wrapped_for_checkpointing():
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+    return nn.Sequential(checkpoint_wrapper(plain()))
+
+
 def a_dictionary():
     return Returns(lambda images: {"logits": images})
 
@@ -222,6 +250,22 @@ def test_what_is_not_a_classification_model_is_refused(function: str, words: str
         inspect(function)
     assert caught.value.message.startswith(f"--model zoo.nets:{function}")
     assert words in caught.value.message
+
+
+@pytest.mark.parametrize("function", ["parallel", "parallel_inside", "parallel_hidden", "derived"])
+def test_a_model_that_brings_its_own_parallelism_is_refused(function: str) -> None:
+    """On GPUs `single` would use all of them."""
+    with pytest.raises(RequestRefused) as caught:
+        inspect(function)
+    kind = "Derived" if function == "derived" else "DataParallel"
+    assert caught.value.message == (
+        f"--model zoo.nets:{function} has a module of type {kind} in it, which uses several "
+        "devices by itself"
+    )
+
+
+def test_a_model_that_torch_wraps_for_checkpointing_is_not_parallel() -> None:
+    assert inspect("wrapped_for_checkpointing").num_classes == 7
 
 
 def test_a_model_is_trained_in_training_mode(part_of: Callable[..., Part]) -> None:

@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch import nn
@@ -18,6 +18,10 @@ from mgpubench.training.models.switches import SWITCHES
 
 _turned: dict[str, dict[str, Any]] = {}
 """The switches that each module has turned while it was imported: its function may need them."""
+
+
+PARALLEL_PACKAGES = ("torch.nn.parallel", "torch.distributed", "deepspeed.runtime", "fairscale")
+"""Where modules come from that spread a model over several devices by themselves."""
 
 
 def find_function(name: str) -> Callable[[], object]:
@@ -76,12 +80,45 @@ def own_model(name: str) -> nn.Module:
             f"--model {name} returns an object of type {type(model).__name__}",
             "The function must return a torch.nn.Module.",
         )
+    if wrapper := next(filter(_is_parallel, _with_hidden(model)), None):
+        raise RequestRefused(
+            f"--model {name} has a module of type {type(wrapper).__name__} in it, which uses "
+            "several devices by itself",
+            "Return the model without it: mgpubench wraps it as each mode needs.",
+        )
     if any(_is_compiled(module) for module in model.modules()):
         raise RequestRefused(
             f"--model {name} returns a module that is already compiled",
             "Return it uncompiled, and add --compile: that keeps compiling out of the window.",
         )
     return model
+
+
+def _with_hidden(model: nn.Module) -> Iterator[nn.Module]:
+    """All modules of a model, also those in plain lists and dictionaries."""
+    seen: set[int] = set()
+    pending: list[object] = [model]
+    while pending:
+        found = pending.pop()
+        if id(found) in seen:
+            continue
+        seen.add(id(found))
+        if isinstance(found, nn.Module):
+            yield found
+            pending += vars(found).values()
+        elif isinstance(found, dict):
+            pending += found.values()
+        elif isinstance(found, list | tuple | set):
+            pending += found
+
+
+def _is_parallel(module: nn.Module) -> bool:
+    """True for DataParallel, DistributedDataParallel, FSDP and whatever is derived from them."""
+    places = [kind.__module__ for kind in type(module).__mro__]
+    return any(
+        place.startswith(PARALLEL_PACKAGES) and "checkpoint_wrapper" not in place
+        for place in places
+    )
 
 
 def _is_compiled(module: nn.Module) -> bool:
