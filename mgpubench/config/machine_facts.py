@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mgpubench.config.digest import hex_digits
+
 MAX_THREADS = 1024
 
 
@@ -48,7 +50,7 @@ class Machine:
     def fingerprint(self) -> str:
         """8 hex digits that identify the machine: a hash of CPU model, cores and GPU UUIDs."""
         identity = "\n".join([self.cpu_model, str(self.usable_cores), *(g.uuid for g in self.gpus)])
-        return hashlib.sha256(identity.encode()).hexdigest()[:8]
+        return hex_digits(hashlib.sha256(identity.encode()).digest(), 8)
 
 
 def omp_num_threads(environ: Mapping[str, str]) -> int | None:

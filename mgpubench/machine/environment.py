@@ -7,6 +7,8 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import PurePath
 
+from mgpubench.config.digest import hex_digits
+
 DECIDING_VARIABLES = re.compile(
     r"(ATEN|CUDA|CUDNN|CUBLAS|CUBLASLT|DNNL|ONEDNN|GOMP|OMP|KMP|MKL|OPENBLAS|NCCL|GLOO|TORCH"
     r"|TORCHDYNAMO|TORCHINDUCTOR|PYTORCH|TRITON|MALLOC|TCMALLOC)_\w+"
@@ -46,7 +48,7 @@ def environment_digest(recorded: Mapping[str, str], varied: Collection[str] = ()
     lines = [f"{name}={value}" for name, value in sorted(recorded.items()) if name not in varied]
     if not lines:
         return NO_VARIABLES
-    return hashlib.sha256("\n".join(lines).encode(errors="replace")).hexdigest()[:8]
+    return hex_digits(hashlib.sha256("\n".join(lines).encode(errors="replace")).digest(), 8)
 
 
 def _without_folders(value: str) -> str:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
+from mgpubench.config.digest import hex_digits
 from mgpubench.errors import RequestRefused
 from mgpubench.results.csv_format import append_records, open_text, write_rows
 from mgpubench.results.schema import SCHEMA_VERSION, RunRecord, StepRecord
@@ -119,7 +120,8 @@ def check_writable(out: Path) -> None:
 def digest_of(document: Mapping[str, object]) -> str:
     """16 hex digits by which session.json shows whether it was edited."""
     # From the text that is read back: JSON knows no tuples.
-    return hashlib.sha256(_to_json(json.loads(_to_json(document)))).hexdigest()[:16]
+    text = _to_json(json.loads(_to_json(document)))
+    return hex_digits(hashlib.sha256(text).digest(), 16)
 
 
 def _to_json(document: Mapping[str, object]) -> bytes:

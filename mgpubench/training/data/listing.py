@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mgpubench.config.digest import hex_digits
 from mgpubench.errors import RequestRefused
 
 IMAGE_EXTENSIONS = (
@@ -124,7 +125,7 @@ def _digest(root: Path, samples: Sequence[tuple[str, int]]) -> str:
         digest.update(f"{os.path.relpath(image, root)}\0{label}\0".encode(errors="replace"))
     every = math.ceil(len(samples) / SIZES_IN_DIGEST)
     digest.update(str([_size_bytes(image) for image, _ in samples[::every]]).encode())
-    return digest.hexdigest()[:16]
+    return hex_digits(digest.digest(), 16)
 
 
 def _size_bytes(path: str) -> int | None:
