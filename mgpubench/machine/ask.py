@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,8 +33,17 @@ def known(read: Callable[[], T]) -> T | None:
         return None
 
 
-def program_output(*command: str) -> str:
-    """What a program prints; empty if it is missing, fails or hangs."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a program prints, and how it ends."""
+
+    text: str
+    exit_code: int | None
+    """None if it is missing or hangs."""
+
+
+def program_answer(*command: str) -> Answer:
+    """What a program prints, and its exit code."""
     try:
         answer = subprocess.run(
             command,
@@ -41,8 +51,14 @@ def program_output(*command: str) -> str:
             encoding="utf-8",
             errors="replace",
             timeout=ANSWER_S,
-            check=True,
+            check=False,
         )
     except (OSError, subprocess.SubprocessError):
-        return ""
-    return answer.stdout
+        return Answer("", None)
+    return Answer(answer.stdout, answer.returncode)
+
+
+def program_output(*command: str) -> str:
+    """What a program prints; empty if it is missing, fails or hangs."""
+    answer = program_answer(*command)
+    return answer.text if answer.exit_code == 0 else ""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from mgpubench.config.machine_facts import Gpu, Machine
-from mgpubench.machine.nvidia_smi import HELD_BACK
+from mgpubench.machine.nvidia_smi import CORRUPTED_INFOROM, HELD_BACK
 from mgpubench.machine.system import Survey, TorchBuild
 
 THROTTLE_REASONS = {
@@ -39,6 +39,7 @@ def examine_gpus(survey: Survey) -> Iterator[Advice]:
     if survey.machine and survey.build and survey.machine.gpus:
         yield from _gpus(survey.machine, survey.build)
         yield from _links(survey.machine, survey.build)
+    yield from _nvidia_smi(survey.system.nvidia_smi_exit_code)
     yield from _gpu_state(survey)
 
 
@@ -123,6 +124,16 @@ def _is_built_for(gpu: Gpu, build: TorchBuild) -> bool:
         if gpu.capability == built or (is_newer and digits.isdecimal()):
             return True
     return not build.cuda_architectures
+
+
+def _nvidia_smi(exit_code: int | None) -> Iterator[Advice]:
+    if exit_code:
+        known = " (the infoROM of a GPU is corrupted)" if exit_code == CORRUPTED_INFOROM else ""
+        yield Advice(
+            "nvidia-smi",
+            f"nvidia-smi answers, and exits with code {exit_code}{known}",
+            "Look at the last lines that it prints, and at dmesg.",
+        )
 
 
 def _gpu_state(survey: Survey) -> Iterator[Advice]:

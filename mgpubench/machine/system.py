@@ -75,6 +75,8 @@ class System:
     """`nvidia-smi topo -m`."""
     gpu_processes: tuple[str, ...]
     """The UUID of a GPU for each process that computes on it."""
+    nvidia_smi_exit_code: int | None = None
+    """None if it is missing or fails. Another code than 0 is a warning beside its answers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,6 +144,7 @@ def describe_system() -> System:
         gpu_state=nvidia_smi.gpu_state(),
         gpu_topology=nvidia_smi.topology(),
         gpu_processes=nvidia_smi.busy_gpus(),
+        nvidia_smi_exit_code=nvidia_smi.usual_exit_code(),
     )
 
 
