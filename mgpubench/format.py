@@ -6,6 +6,7 @@ Nothing here is read back by a program: CSV and JSON carry the unrounded values.
 from __future__ import annotations
 
 import shlex
+import signal
 from pathlib import Path
 
 UNKNOWN = "-"
@@ -23,6 +24,14 @@ def shell_path(path: Path) -> str:
 def shorten(text: str, limit: int = QUOTED_CHARACTERS) -> str:
     """A text, or its beginning and an ellipsis."""
     return text if len(text) <= limit else f"{text[:limit]}..."
+
+
+def signal_name(number: int) -> str:
+    """The name of a signal: `SIGKILL`."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
 
 
 def message_of(error: BaseException) -> str:

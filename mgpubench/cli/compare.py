@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -233,13 +233,28 @@ def read(paths: Sequence[Path]) -> Reading:
 
     if paths:
         return read_named(paths)
-    selection = select_sessions(Path(DEFAULT_OUT))
+    root = Path(DEFAULT_OUT)
+    for warning in from_future(root):
+        click.echo(warning, err=True)
+    selection = select_sessions(root)
     (newest, _), *others = selection.modes.items()
     added = "".join(f", with {', '.join(sorted(modes))} of {path}" for path, modes in others)
     click.echo(
         f"comparing {newest}, the newest session{added}; {_left_out(selection.left_out)}", err=True
     )
     return checked(selection.read(), [newest])
+
+
+def from_future(root: Path) -> Iterator[str]:
+    """A warning about sessions that would be the newest for ever, if their names were right."""
+    from mgpubench.results.read import sessions_from_future
+
+    if found := sessions_from_future(root):
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        yield (
+            f"warning: {found[0]}{more} is dated in the future: is the clock of this machine wrong,"
+            " or was it? It does not count as the newest"
+        )
 
 
 def read_named(paths: Sequence[Path]) -> Reading:

@@ -166,6 +166,14 @@ class RunConfig:
         return ";".join(f"{name}={_option_text(value)}" for name, value in sorted(changed.items()))
 
     @property
+    def sizes(self) -> str:
+        """The options that decide how much memory a device needs, with their values."""
+        batch = f"--batch-per-gpu {self.micro_batch_per_device}"
+        if self.scaling == "strong":
+            batch = f"--global-batch {self.global_batch}"
+        return f"{batch} or --image-size {self.image_size}"
+
+    @property
     def label(self) -> str:
         """The run in a few words, as progress and errors name it: `ddp x2`."""
         label = f"{self.mode} x{self.num_devices}"

@@ -56,6 +56,8 @@ class Job:
     watch: Callable[[float], None]
     """Called with the elapsed seconds while the job runs. If it raises, the job is ended."""
     hide_gpus: bool = False
+    sizes: str = ""
+    """The options that decide how much memory it needs, with their values."""
     finish: Callable[[], None] = _nothing
     """Called when all processes have ended, before the folder is removed."""
 
@@ -185,7 +187,7 @@ class Supervisor:
                 job.watch(time.monotonic() - began_s)
         if failed := [worker.observe() for worker in workers if worker.has_failed]:
             check_space(self.scratch)
-            raise find_cause(failed, job.label)
+            raise find_cause(failed, job.label, job.sizes)
 
     def _wait_for_peers(self, workers: Sequence[WorkerProcess]) -> None:
         """Let the other ranks fail by themselves, so that the earliest error is on record."""

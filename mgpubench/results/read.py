@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TextIO
 
@@ -32,7 +33,11 @@ from mgpubench.results.session_folder import RUNS_CSV
 EXAMPLE = "example"
 """The published session in `results`: used if it is named, or if there is nothing else."""
 
-_SESSION_NAME = re.compile(r"\d{8}T\d{6}Z-")
+_SESSION_NAME = re.compile(r"(\d{8}T\d{6}Z)-")
+_MOMENT = "%Y%m%dT%H%M%SZ"
+
+CLOCK_TOLERANCE = timedelta(minutes=5)
+"""The clocks of two machines that share a folder may differ by so much."""
 
 
 def read_sessions(paths: Sequence[Path]) -> Reading:
@@ -61,10 +66,29 @@ def sessions_newest_first(root: Path) -> Iterator[tuple[Path, list[RunRecord]]]:
     """
     folders = [file.parent for file in _find_files(root)]
     # A folder with a name of its own (an example, a copy) is never the newest.
-    folders.sort(key=lambda folder: (_is_session(folder), folder.name), reverse=True)
+    # Nor is one from the future: the clock was wrong, and nobody knows when that was.
+    folders.sort(
+        key=lambda folder: (_is_session(folder), not is_from_future(folder), folder.name),
+        reverse=True,
+    )
     for folder in folders:
         with suppress(ResultsUnreadable):
             yield folder, read_runs(folder / RUNS_CSV).records
+
+
+def is_from_future(folder: Path) -> bool:
+    """True if the name of a session says that it was made after now."""
+    match = _SESSION_NAME.match(folder.name)
+    try:
+        made = datetime.strptime(match.group(1), _MOMENT) if match else None
+    except ValueError:  # the 45th of a month
+        return False
+    return made is not None and made.replace(tzinfo=UTC) > datetime.now(UTC) + CLOCK_TOLERANCE
+
+
+def sessions_from_future(root: Path) -> list[Path]:
+    """The session folders under `root` that were made while the clock was wrong."""
+    return [file.parent for file in _find_files(root) if is_from_future(file.parent)]
 
 
 def count_sessions(root: Path) -> int:

@@ -102,6 +102,7 @@ class Trainer:
             watch=watch,
             finish=watch.record_events,
             hide_gpus=config.run.device_type == "cpu",
+            sizes=config.run.sizes,
         )
         try:
             self.supervisor.run(job)

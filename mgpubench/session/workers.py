@@ -98,6 +98,7 @@ def launch_run(
         watch=watch,
         finish=show_loss,
         hide_gpus=config.device_type == "cpu",
+        sizes=config.sizes,
     )
     return supervisor.run(job)
 
@@ -108,4 +109,5 @@ def _pace(config: RunConfig) -> Pace:
         warmup_steps=config.warmup_steps,
         total_steps=config.total_steps,
         timeout_s=config.timeout_s,
+        sizes=config.sizes,
     )

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mgpubench.cli import cli
+from mgpubench.session.train_resume import newest_training
 from tests.conftest import Here, make_run_record
 from tests.runs_csv import write_session
 
@@ -435,3 +436,20 @@ def test_markdown_has_the_same_table() -> None:
     before, after = sides()
     result = compare("--before", *before, "--after", *after, "--format", "markdown")
     assert result.stdout.startswith("### after against before\n\n| mode | devices | sessions")
+
+
+def test_sessions_from_the_future_are_named(tmp_path: Path) -> None:
+    """A wrong clock would make one of them the newest until it has passed."""
+    session("20991231T000000Z-aaaaaa", {"single": 100.0, "ddp": 100.0})
+    session(MONDAY, {"single": 100.0, "ddp": 190.0})
+    result = compare()
+    warning, comparing, *_ = result.stderr.splitlines()
+    assert warning.startswith(
+        "warning: results/20991231T000000Z-aaaaaa is dated in the future: is the clock"
+    )
+    assert comparing.startswith(f"comparing results/{MONDAY}, the newest session")
+    assert "1.900" in result.stdout
+    for training in ("20991231T000000Z-aaaaaa", MONDAY):
+        for name in ("session.json", "epochs.csv"):
+            (Path("results") / training / name).touch()
+    assert newest_training(Path("results")).name == MONDAY

@@ -74,7 +74,7 @@ def test_memory_that_the_shell_refuses_is_out_of_memory(tmp_path: Path, report: 
     )
     name = "more memory is needed than the limit allows (ulimit -v)"
     report(name, command, r"error: ddp x2: rank \d: .*: out of memory: ", code=1, kept=ROW)
-    assert "hint: Use a smaller --batch-per-gpu or --image-size." in command.err
+    assert "hint: Use less than --batch-per-gpu 400000 or --image-size 224." in command.err
     assert statuses(tmp_path) == ("failed",)
 
 
