@@ -65,6 +65,10 @@ _HINTS = (
         "Raise the limit on the size of files: ulimit -f unlimited.",
     ),
     (
+        re.compile("in a format that Pillow cannot read"),
+        "Convert it to JPEG or PNG, or use other images instead of such ones: --skip-bad-images.",
+    ),
+    (
         re.compile("cannot read image "),
         "Repair or remove it, or use other images instead of unreadable ones: --skip-bad-images.",
     ),
