@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -128,8 +128,7 @@ class Recorder:
         codes = ";".join(finding.code for finding in findings)
         identity |= {"compiled": was_compiled(ranks)}
         record = RunRecord(**identity, status="ok", findings=codes, **asdict(figures))
-        self._session.append(record, _step_records(record.run_id, config, ranks))
-        self._display.end_run(record, None)
+        self._append(record, _step_records(record.run_id, config, ranks), None)
         for finding in findings:
             self._display.finding(config, finding)
         return record
@@ -138,9 +137,20 @@ class Recorder:
         self, identity: dict[str, Any], status: Status, error: BenchError
     ) -> RunRecord:
         record = RunRecord(**identity, status=status, error=error.message, **asdict(Figures()))
-        self._session.append(record, ())
-        self._display.end_run(record, error)
+        self._append(record, (), error)
         return record
+
+    def _append(
+        self, record: RunRecord, steps: Iterable[StepRecord], error: BenchError | None
+    ) -> None:
+        """Write a row and show it. What cannot be written is shown all the same."""
+        try:
+            self._session.append(record, steps)
+        except BenchError:
+            self._display.end_run(record, error)
+            self._display.notice("the line above could not be saved, and is in no file")
+            raise
+        self._display.end_run(record, error)
 
     def _identity(self, config: RunConfig) -> dict[str, Any]:
         """All of a row but status, error and figures."""

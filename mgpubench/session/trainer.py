@@ -151,14 +151,21 @@ class _Watch:
     def record_events(self) -> None:
         """Write a row for each line of loss, and for each epoch that has been reported."""
         losses = [self._loss_record(line) for line in self._losses.new_lines()]
-        self._trainer.session.append_to(LOSSES_CSV, losses)
-        for event in self._events.new_events():
-            record = self._trainer.record_of(self._config, event)
-            self._trainer.session.append_to(EPOCHS_CSV, [record])
-            self.epochs.append(record)
-            losses = self._show(losses, record.epoch)
-            self._trainer.call.display.on_epoch(record)
-        self._show(losses, self._config.options.epochs)
+        events = self._events.new_events()
+        epochs = [self._trainer.record_of(self._config, event) for event in events]
+        display, session = self._trainer.call.display, self._trainer.session
+        try:
+            session.append_to(LOSSES_CSV, losses)
+            session.append_to(EPOCHS_CSV, epochs)
+        except BenchError:
+            display.notice("what follows could not be saved, and is in no file")
+            raise
+        finally:
+            for record in epochs:
+                self.epochs.append(record)
+                losses = self._show(losses, record.epoch)
+                display.on_epoch(record)
+            self._show(losses, self._config.options.epochs)
 
     def _show(self, losses: list[LossRecord], epoch: int) -> list[LossRecord]:
         """Show the lines of loss up to an epoch. Returns the others."""

@@ -145,7 +145,7 @@ def _decode_with_pillow(path: str) -> Tensor:
 
 @contextlib.contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Warnings about an image are not seen in a worker, and never errors, as PYTHONWARNINGS may say.
+    """A warning about an image is not seen in a worker, and is no error.
 
     Torchvision 0.29 warns that its decoders will move to TorchCodec. We report huge images
     ourselves.
