@@ -12,6 +12,7 @@ import click
 from mgpubench.cli.paths import PATH
 from mgpubench.config.types import DEFAULT_MARGIN, DEFAULT_OUT
 from mgpubench.errors import BenchError, RequestRefused
+from mgpubench.format import shown_path
 
 if TYPE_CHECKING:
     from mgpubench.analysis.gate import Gate
@@ -238,9 +239,12 @@ def read(paths: Sequence[Path]) -> Reading:
         click.echo(warning, err=True)
     selection = select_sessions(root)
     (newest, _), *others = selection.modes.items()
-    added = "".join(f", with {', '.join(sorted(modes))} of {path}" for path, modes in others)
+    added = "".join(
+        f", with {', '.join(sorted(modes))} of {shown_path(path)}" for path, modes in others
+    )
     click.echo(
-        f"comparing {newest}, the newest session{added}; {_left_out(selection.left_out)}", err=True
+        f"comparing {shown_path(newest)}, the newest session{added}; {_left_out(selection.left_out)}",
+        err=True,
     )
     return checked(selection.read(), [newest])
 
@@ -252,8 +256,8 @@ def from_future(root: Path) -> Iterator[str]:
     if found := sessions_from_future(root):
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         yield (
-            f"warning: {found[0]}{more} is dated in the future: is the clock of this machine wrong,"
-            " or was it? It does not count as the newest"
+            f"warning: {shown_path(found[0])}{more} is dated in the future: is the clock of this "
+            "machine wrong, or was it? It does not count as the newest"
         )
 
 
@@ -267,10 +271,10 @@ def read_named(paths: Sequence[Path]) -> Reading:
 def checked(reading: Reading, paths: Sequence[Path]) -> Reading:
     """Print the warnings about files, and refuse results without a run that succeeded."""
     from mgpubench.errors import NoUsableResults
-    from mgpubench.format import format_count
+    from mgpubench.format import format_count, plain
 
     for warning in reading.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        click.echo(f"warning: {plain(warning)}", err=True)
     if not any(record.is_ok for record in reading.records):
         runs = format_count(len(reading.records), "run")
         raise NoUsableResults(

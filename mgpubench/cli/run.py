@@ -22,7 +22,7 @@ from mgpubench.config.request import Request
 from mgpubench.config.run_config import DdpOptions
 from mgpubench.config.types import DEFAULT_MAX_ROUNDS, DEFAULT_OUT, DEFAULT_TIMEOUT_S
 from mgpubench.errors import BenchError, RequestRefused
-from mgpubench.format import plain, shell_path
+from mgpubench.format import plain, shell_path, shown_path
 from mgpubench.launch.environment import refuse_foreign_launcher
 from mgpubench.machine.current_folder import check_current_folder
 
@@ -296,7 +296,7 @@ def conclude(outcome: Outcome) -> int:
             click.echo(f"error: {outcome.failed} of {outcome.planned} runs failed", err=True)
             again = f"mgpubench run --resume {shell_path(outcome.folder)}"
             click.echo(f"hint: After fixing the cause, rerun them with: {again}", err=True)
-        click.echo(f"results: {outcome.folder}", err=True)
+        click.echo(f"results: {shown_path(outcome.folder)}", err=True)
         if has_figures:
             click.echo(f"compare: mgpubench compare {shell_path(outcome.folder)}", err=True)
     return BenchError.exit_code if outcome.failed else 0

@@ -20,6 +20,7 @@ from mgpubench.config.run_config import DdpOptions
 from mgpubench.config.train_request import SCHEDULES, TrainOptions, TrainRequest
 from mgpubench.config.types import DEFAULT_OUT, DEFAULT_TIMEOUT_S
 from mgpubench.errors import RequestRefused
+from mgpubench.format import shown_path
 from mgpubench.launch.environment import refuse_foreign_launcher
 from mgpubench.machine.current_folder import check_current_folder
 
@@ -210,7 +211,7 @@ def go_on(ctx: click.Context, given: Mapping[str, Any], resume: str) -> Make:
     )
 
     folder = newest_training(Path(given["out"])) if resume == "last" else Path(resume)
-    click.echo(f"resumes: {folder}", err=True)
+    click.echo(f"resumes: {shown_path(folder)}", err=True)
     saved = load_training(folder)
     ddp = {name: value for name, value in given.items() if name in DDP_OPTIONS}
     asked = {name: value for name, value in given.items() if is_given(ctx, name)}
@@ -235,5 +236,5 @@ def perform(make: Make) -> None:
         if trained.epochs:
             print_epochs(trained.epochs)
         sys.stdout.flush()
-        click.echo(f"results: {trained.folder}", err=True)
+        click.echo(f"results: {shown_path(trained.folder)}", err=True)
         stop.check()

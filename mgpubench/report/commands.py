@@ -25,9 +25,9 @@ def command_to_resume(session_id: str, folders: Folders, rounds: int, *, until: 
     """Go on with a session until it is decided, or up to a number of rounds."""
     folder = shell_path(folders[session_id]) if session_id in folders else "SESSION"
     if not until:
-        return f"mgpubench run --resume {plain(folder)} --rounds {rounds}"
+        return f"mgpubench run --resume {folder} --rounds {rounds}"
     limit = f" --max-rounds {rounds}" if rounds > DEFAULT_MAX_ROUNDS else ""
-    return f"mgpubench run --resume {plain(folder)} --until decided{limit}"
+    return f"mgpubench run --resume {folder} --until decided{limit}"
 
 
 def command_to_run(rows: Iterable[Row]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from mgpubench.analysis.findings.kind import FindingKind, MeasuredRun
 from mgpubench.analysis.metrics import data_wait_share, image_paths
-from mgpubench.format import format_count, format_percent
+from mgpubench.format import format_count, format_percent, shown_path
 
 DATA_WAIT_LIMIT = 0.05
 """Above this share of the window the loader, and not the mode, is what is measured."""
@@ -46,7 +46,7 @@ def _has_huge_images(run: MeasuredRun) -> Iterator[str]:
 
 def _some(paths: Sequence[str]) -> str:
     more = f" and {len(paths) - MAX_PATHS} more" if len(paths) > MAX_PATHS else ""
-    return ", ".join(paths[:MAX_PATHS]) + more
+    return ", ".join(map(shown_path, paths[:MAX_PATHS])) + more
 
 
 def _has_no_finite_loss(run: MeasuredRun) -> Iterator[str]:

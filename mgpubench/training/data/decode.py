@@ -18,7 +18,7 @@ from torch import Tensor
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2 import functional
 
-from mgpubench.format import plain
+from mgpubench.format import plain, shown_path
 from mgpubench.training.data.image_formats import BYTES_TO_LOOK_AT, format_of
 
 JPEG_SIGNATURE = b"\xff\xd8"
@@ -106,8 +106,8 @@ def check_shape(path: str, image: Tensor, image_size: int) -> None:
     longer = round(shorter * max(height, width) / min(height, width))
     if shorter * longer > 2 * _pixel_limit():
         raise UnreadableImage(
-            f"cannot read image {plain(path)}: its {width} x {height} pixels would be resized to "
-            f"{shorter} x {longer}"
+            f"cannot read image {shown_path(path)}: its {width} x {height} pixels would be resized "
+            f"to {shorter} x {longer}"
         )
 
 
@@ -164,7 +164,7 @@ def _named(path: str) -> Iterator[None]:
     # Pillow's decoders raise OSError, ValueError, SyntaxError and more, depending on the format.
     except Exception as error:
         reason = _what_it_is(path) if "cannot identify" in str(error) else str(error)
-        raise UnreadableImage(f"cannot read image {plain(path)}: {plain(reason)}") from error
+        raise UnreadableImage(f"cannot read image {shown_path(path)}: {plain(reason)}") from error
 
 
 def _what_it_is(path: str) -> str:

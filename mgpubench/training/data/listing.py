@@ -16,6 +16,7 @@ from pathlib import Path
 
 from mgpubench.config.digest import hex_digits
 from mgpubench.errors import RequestRefused
+from mgpubench.format import in_utf8, shown_path
 
 IMAGE_EXTENSIONS = (
     ".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp",
@@ -87,7 +88,7 @@ def list_images(root: Path) -> ImageListing:
     return ImageListing(
         digest=_digest(root, samples),
         root=str(root),
-        name=root.resolve().name,
+        name=in_utf8(root.resolve().name),
         classes=tuple(classes),
         samples=tuple(samples),
         warnings=tuple(warnings),
@@ -98,7 +99,7 @@ def _doubtful_classes(root: Path, classes: Sequence[str]) -> Iterator[str]:
     if SPLIT_NAMES.issuperset(classes):
         yield (
             f"the classes of --data {root} are {', '.join(classes)}; if these are parts of a data "
-            f"set, use one of them, such as {root / classes[0]}"
+            f"set, use one of them, such as {shown_path(root / classes[0])}"
         )
 
 
@@ -108,9 +109,13 @@ def _list_classes(root: Path, classes: Sequence[str], warnings: list[str]) -> li
     for label, name in enumerate(classes):
         images, repeated = _images_below(root / name)
         samples += [(image, label) for image in images]
-        warnings += [f"folder {path} is already listed, and is left out" for path in repeated]
+        warnings += [
+            f"folder {shown_path(path)} is already listed, and is left out" for path in repeated
+        ]
         if not images:
-            warnings.append(f"class folder {root / name} has no images; it keeps its number")
+            warnings.append(
+                f"class folder {shown_path(root / name)} has no images; it keeps its number"
+            )
     return samples
 
 
@@ -122,7 +127,7 @@ def _digest(root: Path, samples: Sequence[tuple[str, int]]) -> str:
     """
     digest = hashlib.sha256()
     for image, label in samples:
-        digest.update(f"{os.path.relpath(image, root)}\0{label}\0".encode(errors="replace"))
+        digest.update(os.fsencode(os.path.relpath(image, root)) + f"\0{label}\0".encode())
     every = math.ceil(len(samples) / SIZES_IN_DIGEST)
     digest.update(str([_size_bytes(image) for image, _ in samples[::every]]).encode())
     return hex_digits(digest.digest(), 16)
