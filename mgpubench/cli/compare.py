@@ -242,9 +242,9 @@ def read(paths: Sequence[Path]) -> Reading:
     added = "".join(
         f", with {', '.join(sorted(modes))} of {shown_path(path)}" for path, modes in others
     )
+    others_left = _left_out(selection.left_out)
     click.echo(
-        f"comparing {shown_path(newest)}, the newest session{added}; {_left_out(selection.left_out)}",
-        err=True,
+        f"comparing {shown_path(newest)}, the newest session{added}; {others_left}", err=True
     )
     return checked(selection.read(), [newest])
 

@@ -14,6 +14,7 @@ from typing import Any, get_args, get_type_hints
 
 from mgpubench.config.types import EFFECTIVE_MODES
 from mgpubench.results.csv_format import is_formula
+from mgpubench.results.identities import TOLERANCE, contradictions
 from mgpubench.results.schema import RunRecord, Status
 
 NEVER_EMPTY = tuple(field.name for field in fields(RunRecord) if field.default is MISSING)
@@ -23,10 +24,6 @@ REQUIRED_COLUMNS = (*NEVER_EMPTY, "throughput_samples_per_s")
 
 THROUGHPUT_LIMITS_SAMPLES_PER_S = (1e-12, 1e12)
 """A figure outside these limits is a fault of the file, and would overflow in exponentials."""
-
-TOLERANCE = 0.01
-"""By this share figures may differ before a row contradicts itself: a spreadsheet may have kept
-only a few of their digits."""
 
 STATUSES = get_args(Status)
 
@@ -92,6 +89,8 @@ def _check(record: RunRecord) -> None:
         if value is not None and value < 0:
             raise RowFault(f"{column} is {value!r}, and cannot be negative")
     _check_mode(record)
+    for contradiction in contradictions(record):
+        raise RowFault(contradiction)
     if record.is_ok:
         _check_throughput(record)
         _check_samples(record)

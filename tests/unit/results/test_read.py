@@ -301,7 +301,7 @@ def test_a_folder_named_runs_csv_is_no_session(tmp_path):
 
 
 def test_a_file_a_session_and_a_root_are_read_and_overlaps_once(write, tmp_path):
-    first = write(csv_text(row(mode="single")), "s1")
+    first = write(csv_text(row(mode="single", num_devices="1")), "s1")
     second = write(csv_text(row(mode="dp")), "s2")
     (tmp_path / "link").symlink_to(second.parent)
     reading = read_sessions([second, tmp_path, first.parent, tmp_path / "link", Path(first)])
