@@ -465,6 +465,17 @@ def test_an_unfinished_last_line_leaves_a_readable_file(write):
     assert "line 2: " in reading.warnings[0]
 
 
+def test_a_last_line_without_its_end_is_left_out(write):
+    """Its last cell may be cut off; --resume makes its run again."""
+    reading = read_runs(write(csv_text(row(), row(mode="ddp")).removesuffix("\n")))
+    assert [record.mode for record in reading.records] == ["dp"]
+    assert (
+        "line 3: the last line has no line feed, so its last cell may be cut off"
+        in reading.warnings[0]
+    )
+    assert len(read_runs(write(csv_text(row()).replace("\n", "\r\n"), "s2")).records) == 1
+
+
 def test_the_published_example_is_shown_only_where_it_is_named(write, tmp_path):
     example = write(csv_text(row(run_id="e")), "example")
     assert [record.run_id for record in read_sessions([tmp_path]).records] == ["e"]
