@@ -21,8 +21,10 @@ from pathlib import Path
 
 from mgpubench.config.digest import hex_digits
 from mgpubench.errors import RequestRefused
+from mgpubench.format import shell_path
 from mgpubench.results.csv_format import append_records, open_text, write_rows
 from mgpubench.results.schema import SCHEMA_VERSION, RunRecord, StepRecord
+from mgpubench.results.training import EPOCHS_CSV
 from mgpubench.results.whole_file import write_whole
 
 RUNS_CSV = "runs.csv"
@@ -103,6 +105,12 @@ def check_writable(out: Path) -> None:
             f"results cannot be written to {out}: the current folder no longer exists",
             "Change to another folder.",
         ) from error
+    if session := next(filter(_is_session, places), None):
+        raise RequestRefused(
+            f"results cannot be written to {out}: {session} is the folder of a session, and compare "
+            "would not find one in it",
+            f"Give a folder for sessions, such as --out {shell_path(session.parent)}",
+        )
     # lexists and not exists: a dangling symbolic link is in the way too.
     nearest = next(place for place in places if os.path.lexists(place))
     if not nearest.is_dir():
@@ -115,6 +123,12 @@ def check_writable(out: Path) -> None:
             f"results cannot be written to {out}: {nearest} is not writable",
             "Give another folder with --out, or change its permissions.",
         )
+
+
+def _is_session(folder: Path) -> bool:
+    # Not Path.exists, which raises where nothing may be read.
+    has_rows = any(os.path.exists(folder / name) for name in (RUNS_CSV, EPOCHS_CSV))
+    return has_rows and os.path.exists(folder / SESSION_JSON)
 
 
 def digest_of(document: Mapping[str, object]) -> str:
