@@ -107,8 +107,8 @@ def check_writable(out: Path) -> None:
         ) from error
     if session := next(filter(_is_session, places), None):
         raise RequestRefused(
-            f"results cannot be written to {out}: {session} is the folder of a session, and compare "
-            "would not find one in it",
+            f"results cannot be written to {out}: {session} is the folder of a session, and "
+            "compare would not find one in it",
             f"Give a folder for sessions, such as --out {shell_path(session.parent)}",
         )
     # lexists and not exists: a dangling symbolic link is in the way too.
