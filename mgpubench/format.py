@@ -90,6 +90,11 @@ def format_ratio(ratio: float | None) -> str:
     return UNKNOWN if ratio is None else f"{ratio:.3f}"
 
 
+def format_loss(loss: float | None) -> str:
+    """A loss with four decimals: `0.1234`."""
+    return UNKNOWN if loss is None else f"{loss:.4f}"
+
+
 def format_interval(interval: tuple[float, float] | None) -> str:
     """A confidence interval of a ratio: `1.201..1.267`."""
     if interval is None:
@@ -111,6 +116,11 @@ def format_confidence(confidence: float) -> str:
 def format_milliseconds(seconds: float | None) -> str:
     """A duration given in seconds, shown in milliseconds with four significant digits."""
     return UNKNOWN if seconds is None else _significant(seconds * 1e3, 4)
+
+
+def format_seconds(seconds: float | None) -> str:
+    """Seconds to be compared, with four significant digits: `12.34`, `3742`."""
+    return UNKNOWN if seconds is None else _significant(seconds, 4)
 
 
 def format_duration(seconds: float | None) -> str:

@@ -24,7 +24,11 @@ from torch import nn
 from torch.optim import Optimizer
 
 from mgpubench.errors import BenchError
-from mgpubench.results.checkpoint_files import find_checkpoints
+from mgpubench.results.checkpoint_files import (
+    find_checkpoints,
+    latest_checkpoint,
+    remove_unfinished,
+)
 from mgpubench.training.checkpoint import Best, load
 from mgpubench.training.checkpoint_folder import Checkpoints
 from tests.checkpoints import content, sgd
@@ -43,7 +47,7 @@ class Writer:
 
     def write(self, folder: Checkpoints, begun: int) -> None:
         """Write until it is killed. Before the first one a byte goes to a file descriptor."""
-        latest = folder.latest()
+        latest = latest_checkpoint(folder.folder)
         loaded = load(latest).about if latest else None
         best = loaded.best if loaded else None
         os.write(begun, b".")
@@ -68,7 +72,10 @@ def check(folder: Checkpoints) -> int:
         return 0
     last = max(found)
     best = last - (last - 1) % EPOCHS_TO_BEST
-    assert folder.best() == found[best]
+    saved_best = load(found[last]).about.best
+    assert saved_best is not None
+    assert saved_best.epoch == best
+    assert best in found
     assert set(range(max(1, last - KEEP + 1), last + 1)) <= set(found)
     return last
 
@@ -95,8 +102,8 @@ def kill(folder: Checkpoints, rounds: int) -> dict[str, int]:
         now = check(folder)
         assert now >= last
         last = now
-        unfinished += len(folder.clean())
-        assert folder.clean() == ()
+        unfinished += len(remove_unfinished(folder.folder))
+        assert remove_unfinished(folder.folder) == ()
     return {"unfinished": unfinished, "last": last}
 
 

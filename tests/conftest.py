@@ -18,6 +18,7 @@ from hypothesis import settings
 
 from mgpubench.config.machine_facts import Gpu, Machine
 from mgpubench.config.run_config import RunConfig
+from mgpubench.config.types import MULTI_PROCESS_MODES
 from mgpubench.launch.signals import STOPPING_SIGNALS, StopSignal
 from mgpubench.launch.supervisor import Supervisor, open_supervisor
 from mgpubench.results.rank_record import RankRecord
@@ -72,7 +73,7 @@ def no_leaks() -> Iterator[None]:
 def make_cpu_config(**changes: Any) -> RunConfig:
     """The smallest run on a CPU, with changes."""
     devices = changes.get("num_devices", 1)
-    is_ddp = changes.get("mode") == "ddp"
+    has_group = changes.get("mode") in MULTI_PROCESS_MODES
     values: dict[str, Any] = {
         "round": 1,
         "position": 1,
@@ -81,8 +82,8 @@ def make_cpu_config(**changes: Any) -> RunConfig:
         "device_type": "cpu",
         "num_devices": devices,
         "device_indices": (),
-        "world_size": devices if is_ddp else 1,
-        "backend": "gloo" if is_ddp else "",
+        "world_size": devices if has_group else 1,
+        "backend": "gloo" if has_group else "",
         "model": "tiny-cnn",
         "num_classes": 1000,
         "skip_bad_images": False,

@@ -85,8 +85,8 @@ def _work(part: Part, wrapped: Wrapped) -> dict[str, Any]:
     losses = [float(step(feed.batches)) for _ in range(part.config.total_steps)]
     return {
         "losses": losses,
-        "weights": _numbers(dict(wrapped.plain.named_parameters())),
-        "buffers": _numbers(dict(wrapped.plain.named_buffers())),
+        "weights": _numbers(dict(wrapped.plain.named_parameters()), wrapped),
+        "buffers": _numbers(dict(wrapped.plain.named_buffers()), wrapped),
         "types": sorted({str(parameter.dtype) for parameter in wrapped.plain.parameters()}),
         "masks": getattr(wrapped.plain.model, "masks", []),
         "state_bytes": _state_bytes(step.optimizer),
@@ -97,8 +97,10 @@ def _state_bytes(optimizer: torch.optim.Optimizer) -> int:
     """Size of the tensors that this rank keeps for the optimizer."""
     own = getattr(optimizer, "optim", optimizer)
     tensors = [value for state in own.state.values() for value in state.values()]
-    return sum(t.numel() * t.element_size() for t in tensors if isinstance(t, Tensor))
+    own_parts = (getattr(t, "_local_tensor", t) for t in tensors if isinstance(t, Tensor))
+    return sum(part.numel() * part.element_size() for part in own_parts)
 
 
-def _numbers(tensors: dict[str, Tensor]) -> dict[str, list[float]]:
-    return {name: tensor.detach().double().flatten().tolist() for name, tensor in tensors.items()}
+def _numbers(tensors: dict[str, Tensor], wrapped: Wrapped) -> dict[str, list[float]]:
+    whole = {name: wrapped.whole_of(tensor.detach()) for name, tensor in tensors.items()}
+    return {name: tensor.double().flatten().tolist() for name, tensor in whole.items()}

@@ -21,14 +21,16 @@ from mgpubench.analysis.metrics import scaling_efficiency
 from mgpubench.analysis.pairs import evidence_of, interval_of_throughput
 from mgpubench.analysis.row import DP, SINGLE, Baseline, Row, Versus
 from mgpubench.analysis.stats import Interval
+from mgpubench.config.types import DEFAULT_MODES
 from mgpubench.results.schema import RunRecord
 
 
 def compare(records: Sequence[RunRecord], baseline: Baseline | None, margin: float) -> list[Row]:
     """The rows for some runs, in an order that does not depend on theirs.
 
-    `baseline` None means the first variant if a group has variants, else single if it is there,
-    else dp. `margin` is the relative difference that counts, e.g. 0.02.
+    `baseline` None means the first variant if a group has variants, else the first of single, dp
+    and ddp that is there (not ddp if it is alone). `margin` is the relative difference that counts,
+    e.g. 0.02.
     """
     groups = group_records(records)
     rows = []
@@ -86,7 +88,9 @@ class _Table:
             first = min(variants, key=lambda pool: (pool.variant_number, pool.variant))
             return Baseline(variant=first.variant)
         modes = {pool.mode for pool in measured}
-        return next((Baseline(mode=mode) for mode in ("single", "dp") if mode in modes), None)
+        # Without any other mode, ddp has nothing to be compared with.
+        candidates = DEFAULT_MODES if modes - {"ddp"} else ()
+        return next((Baseline(mode=mode) for mode in candidates if mode in modes), None)
 
     @cached_property
     def _versus_baseline(self) -> dict[int, Versus]:

@@ -100,18 +100,15 @@ def group_records(records: Sequence[RunRecord]) -> dict[Group, list[RunRecord]]:
 
 def group_of(record: RunRecord) -> Group:
     """The work of a run, as far as it must be equal in a fair comparison."""
-    # If the batch that is fixed is unknown, the other one identifies the work.
-    weak = record.scaling == "weak" and record.batch_per_device is not None
-    strong = record.scaling == "strong" and record.global_batch is not None
+    batch_per_device, global_batch = _fixed_batch(record)
     loads_images = record.data.startswith(IMAGE_FOLDER)
-    python = _PYTHON_MINOR.match(record.python_version)
     derived: dict[str, Any] = {
         "machine": record.machine + _nameless(record),
-        "device_models": _DEVICE_COUNT.sub(r"\1", record.device_names),
+        "device_models": device_models(record.device_names),
         "workers_per_device": record.workers_per_device if loads_images else None,
-        "batch_per_device": None if strong else record.batch_per_device,
-        "global_batch": None if weak else record.global_batch,
-        "python": "".join(python.groups()) if python else record.python_version,
+        "batch_per_device": batch_per_device,
+        "global_batch": global_batch,
+        "python": python_minor(record.python_version),
         "variants": "",
         "optimizer": record.optimizer or DEFAULT_OPTIMIZER,
         "accumulate": record.accumulate or 1,
@@ -120,9 +117,32 @@ def group_of(record: RunRecord) -> Group:
     return Group(**plain, **derived)
 
 
+def _fixed_batch(record: RunRecord) -> tuple[int | None, int | None]:
+    """The batch per device and the global batch, without the one that the scaling varies.
+
+    Both if the fixed one is unknown: the other one then identifies the work.
+    """
+    if record.scaling == "weak" and record.batch_per_device is not None:
+        return record.batch_per_device, None
+    if record.scaling == "strong" and record.global_batch is not None:
+        return None, record.global_batch
+    return record.batch_per_device, record.global_batch
+
+
+def device_models(device_names: str) -> str:
+    """The models of devices without their counts."""
+    return _DEVICE_COUNT.sub(r"\1", device_names)
+
+
+def python_minor(version: str) -> str:
+    """The minor version of Python, with a `t` if it is free-threaded."""
+    match = _PYTHON_MINOR.match(version)
+    return "".join(match.groups()) if match else version
+
+
 def _nameless(record: RunRecord) -> str:
     """What keeps the sessions of a CPU without a name apart: it may be any CPU."""
-    models = _DEVICE_COUNT.sub(r"\1", record.device_names)
+    models = device_models(record.device_names)
     if record.device_type != "cpu" or models not in NAMELESS_CPUS or not record.session_id:
         return ""
     return f" (session {record.session_id})"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from mgpubench.config.run_config import RunConfig
 from mgpubench.results.rank_record import RankRecord
 from mgpubench.results.schema import Figures
+from mgpubench.results.training import EpochRecord
 
 if TYPE_CHECKING:
     from mgpubench.machine.cpu_usage import CpuTime  # psutil is not needed to compare
@@ -28,6 +29,9 @@ not count all cores, and say nothing about others."""
 
 CHANGE_BATCHES = 8
 MIN_STEPS_FOR_CHANGE = 5 * CHANGE_BATCHES
+
+ROUNDING = 1e-9
+"""29 % as a share may be another float than 29 images of 100."""
 
 STALL_DEVIATIONS = 5
 NORMAL_MAD = 1.4826
@@ -55,6 +59,47 @@ def throughput_samples_per_s(samples: int, window_s: float) -> float:
 def throughput_per_device(throughput: float, num_devices: int) -> float:
     """The throughput divided by the number of devices, not of processes: DP has only one."""
     return throughput / num_devices
+
+
+def training_samples_per_s(epochs: Sequence[EpochRecord]) -> float | None:
+    """The throughput of a training: all samples of its epochs, divided by the time they took.
+
+    The first epoch counts too. Evaluation and checkpoints do not. None without epochs.
+    """
+    if not epochs:
+        return None
+    samples = sum(epoch.samples for epoch in epochs)
+    return throughput_samples_per_s(samples, training_s(epochs))
+
+
+def training_s(epochs: Sequence[EpochRecord]) -> float:
+    """Seconds of training: the sum of `train_s`. Evaluation and checkpoints are not in it."""
+    return math.fsum(epoch.train_s for epoch in epochs)
+
+
+def best_epoch(epochs: Sequence[EpochRecord]) -> EpochRecord | None:
+    """The epoch with the highest top-1, and the first of them; None without an evaluation."""
+    evaluated = [epoch for epoch in epochs if epoch.top1 is not None]
+    return max(evaluated, key=lambda epoch: (epoch.top1 or 0.0, -epoch.epoch), default=None)
+
+
+def seconds_to_accuracy(epochs: Sequence[EpochRecord], top1: float) -> float | None:
+    """Seconds of training (`training_s`) up to the end of the first epoch with this top-1.
+
+    Evaluation, checkpoints, the start of processes and epochs that were lost in an interruption do
+    not count. None if no epoch reached it, or if an epoch before is not known: a training that
+    began with the checkpoint of another one has no such time.
+
+    Args:
+        epochs: in their order.
+        top1: share of the evaluated images, 0 to 1.
+    """
+    for count, epoch in enumerate(epochs, start=1):
+        if epoch.epoch != count:
+            return None
+        if epoch.top1 is not None and epoch.top1 >= top1 - ROUNDING:
+            return training_s(epochs[:count])
+    return None
 
 
 def quantile(values: Sequence[float], q: float) -> float:
@@ -119,17 +164,20 @@ def step_time_change(times_s: Sequence[float]) -> float | None:
     """
     if len(times_s) < MIN_STEPS_FOR_CHANGE:
         return None
-    size = len(times_s) // CHANGE_BATCHES
-    first = len(times_s) - size * CHANGE_BATCHES
-    means = [
-        math.fsum(times_s[start : start + size]) / size
-        for start in range(first, len(times_s), size)
-    ]
+    means = _batch_means(times_s)
     centre = (CHANGE_BATCHES - 1) / 2
     spread = sum((i - centre) ** 2 for i in range(CHANGE_BATCHES))
     slope = math.fsum((i - centre) * batch for i, batch in enumerate(means)) / spread
     average = math.fsum(means) / CHANGE_BATCHES
     return slope * (CHANGE_BATCHES - 1) / average
+
+
+def _batch_means(times_s: Sequence[float]) -> list[float]:
+    """The mean step time of each batch; the last batch ends with the last step."""
+    size = len(times_s) // CHANGE_BATCHES
+    first = len(times_s) - size * CHANGE_BATCHES
+    starts = range(first, len(times_s), size)
+    return [math.fsum(times_s[start : start + size]) / size for start in starts]
 
 
 def stalled_share(times_s: Sequence[float]) -> float | None:

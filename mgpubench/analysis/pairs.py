@@ -23,20 +23,22 @@ def interval_of_throughput(pool: Pool) -> Interval | None:
 def evidence_of(changed: Pool, baseline: Pool) -> Evidence:
     """The log ratios of two pools in the rounds that both have, session by session."""
     sequential = changed.sequential_sessions | baseline.sequential_sessions
+    sessions = [
+        Session(logs=tuple(sorted(logs)), is_sequential=name in sequential, session_id=name)
+        for name, logs in _logs_by_session(changed, baseline).items()
+    ]
+    return Evidence(
+        sessions=tuple(sessions),
+        unpaired_ratio=stats.geometric_mean(changed.throughputs)
+        / stats.geometric_mean(baseline.throughputs),
+    )
+
+
+def _logs_by_session(changed: Pool, baseline: Pool) -> dict[str, list[float]]:
     ours, theirs = changed.by_round, baseline.by_round
     logs: defaultdict[str, list[float]] = defaultdict(list)
     for key in ours:
         if key in theirs:
-            logs[key[0]].append(log(ours[key] / theirs[key]))
-    return Evidence(
-        sessions=tuple(
-            Session(
-                logs=tuple(sorted(values)),
-                is_sequential=session in sequential,
-                session_id=session,
-            )
-            for session, values in logs.items()
-        ),
-        unpaired_ratio=stats.geometric_mean(changed.throughputs)
-        / stats.geometric_mean(baseline.throughputs),
-    )
+            session = key[0]
+            logs[session].append(log(ours[key] / theirs[key]))
+    return logs

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mgpubench.analysis.groups import Group, group_records
-from mgpubench.config.types import MODES
+from mgpubench.config.types import DEFAULT_MODES, MODES
 from mgpubench.errors import NoUsableResults
 from mgpubench.results.merge import Reading
 from mgpubench.results.read import count_sessions, read_sessions, sessions_newest_first
@@ -44,13 +44,15 @@ class Selection:
 def select_sessions(root: Path) -> Selection:
     """The newest session, and the newest ones of the same work with the modes that it lacks.
 
+    Only single, dp and ddp can be lacking: the others run only if they are named.
+
     Raises:
         ResultsUnreadable: if there is no session.
         NoUsableResults: if no session has an ok run.
     """
     modes: dict[Path, set[str]] = {}
     groups: set[Group] = set()
-    lacking: set[str] = set(MODES)
+    lacking: set[str] = set(DEFAULT_MODES)
     for folder, records in sessions_newest_first(root):
         by_group = group_records([record for record in records if record.is_ok])
         if not modes and by_group:

@@ -110,6 +110,12 @@ def means_differ_by_chance(samples: Sequence[Sequence[float]]) -> float | None:
         return None
     from scipy.special import fdtrc
 
+    statistic, freedom = _welch_statistic(samples)
+    return float(fdtrc(len(samples) - 1, freedom, statistic))
+
+
+def _welch_statistic(samples: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Welch's F, and the degrees of freedom of its denominator."""
     k = len(samples)
     weights = [len(sample) / variance(sample) for sample in samples]
     total = math.fsum(weights)
@@ -120,7 +126,7 @@ def means_differ_by_chance(samples: Sequence[Sequence[float]]) -> float | None:
         (1 - w / total) ** 2 / (len(sample) - 1) for w, sample in zip(weights, samples, strict=True)
     )
     statistic = between / (k - 1) / (1 + 2 * (k - 2) / (k**2 - 1) * unequal)
-    return float(fdtrc(k - 1, (k**2 - 1) / (3 * unequal), statistic))
+    return statistic, (k**2 - 1) / (3 * unequal)
 
 
 def to_ratio(log_ratio: float) -> float:
@@ -168,13 +174,20 @@ def rounds_to_decide(logs: Sequence[float], margin: float, error_rate: float) ->
     hardest = math.log1p(margin) / 2
     distance = abs(mean(logs)) - hardest
     nearer = max(0.0, abs(distance) - spread / math.sqrt(len(logs)) / 2)
-    target = hardest + nearer
-    low, high = len(logs) + 1, MAX_ROUNDS
-    if sequence_half_width(cautious, high, error_rate) >= target:
+    return _first_below(hardest + nearer, cautious, len(logs) + 1, error_rate)
+
+
+def _first_below(target: float, spread: float, low: int, error_rate: float) -> int | None:
+    """The first n from `low` on at which a confidence sequence is narrower than `target`.
+
+    None if it is more than MAX_ROUNDS.
+    """
+    high = MAX_ROUNDS
+    if sequence_half_width(spread, high, error_rate) >= target:
         return None
     while low < high:
         middle = (low + high) // 2
-        if sequence_half_width(cautious, middle, error_rate) < target:
+        if sequence_half_width(spread, middle, error_rate) < target:
             high = middle
         else:
             low = middle + 1

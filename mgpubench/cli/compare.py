@@ -9,6 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mgpubench.cli.compare_options import (
+    SidesCommand,
+    parse_accuracy,
+    parse_baseline_option,
+    parse_margin,
+    parse_percent,
+)
 from mgpubench.cli.paths import PATH
 from mgpubench.config.types import DEFAULT_MARGIN, DEFAULT_OUT
 from mgpubench.errors import BenchError, RequestRefused
@@ -24,75 +31,14 @@ if TYPE_CHECKING:
 UNDECIDED_EXIT_CODE = 3
 """Of a gate that could not be decided, with --strict."""
 
-SIDES = ("--before", "--after")
-
-
-class SidesCommand(click.Command):
-    """A command whose --before and --after take all paths that follow: `--before A B`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Repeat the option before each of its paths, as Click wants it."""
-        repeated: list[str] = []
-        side = bare = ""
-        for argument in args:
-            if argument.startswith("-"):
-                refuse_bare_side(ctx, bare)
-                side = bare = argument if argument in SIDES else ""
-                if not side:
-                    repeated.append(argument)
-            else:
-                repeated += [side, argument] if side else [argument]
-                bare = ""
-        refuse_bare_side(ctx, bare)
-        return super().parse_args(ctx, repeated)
-
-
-def refuse_bare_side(context: click.Context, side: str) -> None:
-    """Refuse --before or --after without a path: is a shell variable unset?"""
-    if side:
-        raise click.BadOptionUsage(side, f"Option {side!r} requires an argument.", context)
-
-
-def parse_margin(context: click.Context, parameter: click.Parameter, text: str) -> float:
-    """A percentage as a share; `2` and `2%` are 0.02."""
-    share = parse_percent(context, parameter, text)
-    assert share is not None  # it has a default
-    return share
-
-
-def parse_percent(
-    context: click.Context, parameter: click.Parameter, text: str | None
-) -> float | None:
-    """A percentage above 0 and below 100 as a share of one."""
-    if text is None:
-        return None
-    try:
-        percent = float(text.strip().removesuffix("%"))
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is not a percentage.", context, parameter) from None
-    if not 0 < percent < 100:  # NaN fails this too
-        raise click.BadParameter(f"{text} is not above 0 and below 100.", context, parameter)
-    return percent / 100
-
-
-def parse_baseline_option(
-    context: click.Context, parameter: click.Parameter, text: str | None
-) -> Baseline | None:
-    """A baseline by its name."""
-    from mgpubench.analysis.row import parse_baseline
-
-    if text is not None and not text:
-        raise click.BadParameter("it is empty.", context, parameter)
-    return None if text is None else parse_baseline(text)
-
 
 @click.command(cls=SidesCommand)
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=PATH)
 @click.option(
     "--baseline",
     callback=parse_baseline_option,
-    metavar="MODE|MODE/OPTIONS|VARIANT",
-    help="What to divide by.  [default: the first variant, else single, else dp]",
+    metavar="MODE|MODE/OPTIONS|VARIANT|TRAINING",
+    help="What to divide by.  [default: the first variant, else single, else dp, else ddp]",
 )
 @click.option("--before", multiple=True, type=PATH, metavar="PATH...", help="Older sessions.")
 @click.option(
@@ -126,6 +72,18 @@ def parse_baseline_option(
     help="Exit with 1 if anything is surely slower than the baseline, or than before, by more.",
 )
 @click.option(
+    "--trainings",
+    is_flag=True,
+    help="Compare the trainings in PATH, even if it has runs too.",
+)
+@click.option(
+    "--to-accuracy",
+    "to_top1",
+    callback=parse_accuracy,
+    metavar="PERCENT",
+    help="Of trainings: how long each took to this top-1 accuracy.",
+)
+@click.option(
     "--strict", is_flag=True, help="With --fail-if-slower: exit with 3 if that is undecided."
 )
 @click.pass_context
@@ -138,16 +96,33 @@ def compare(
     after: tuple[Path, ...],
     **options: Any,
 ) -> None:
-    """Compare the throughput of single, dp and ddp on equal work.
+    """Compare the throughput of the modes on equal work.
 
     PATH is a session folder, a folder of sessions or a runs.csv. Without a PATH it is the newest
     session under results, with the newest sessions of the same work for modes that it lacks.
+
+    PATH may also be the folder of a training, or a folder of trainings: then their epochs are shown
+    side by side. They are not compared with runs.
     """
+    from mgpubench.cli.compare_trainings import (
+        OF_RUNS,
+        OF_TRAININGS,
+        choose_trainings,
+        compare_trainings,
+        refuse_options,
+        wanted_by,
+    )
+
     if options["strict"] and options["allowed"] is None:
         raise RequestRefused("--strict has no meaning without --fail-if-slower")
     if before or after:
+        refuse_options(context, OF_TRAININGS, "does not go with --before and --after")
         refuse_beside_sides(paths, baseline, before, after)
         intervals = compare_before_after(before, after, options)
+    elif choose_trainings(paths, wanted_by(context, OF_TRAININGS)):
+        refuse_options(context, OF_RUNS, "is for runs, and does not go with trainings")
+        compare_trainings(paths, baseline, options["to_top1"], options["output_format"])
+        return
     else:
         intervals = compare_rows(paths, baseline, options)
     if options["allowed"] is not None:
@@ -177,9 +152,11 @@ def compare_rows(
 ) -> list[tuple[str, Interval | None]]:
     """Print the comparison of the rows of each group; return the intervals of their ratios."""
     from mgpubench.analysis.compare import compare as compare_runs
+    from mgpubench.cli.compare_trainings import note_trainings
     from mgpubench.report.changes import gate_rows
 
     reading = read(paths)
+    note_trainings(paths or [Path(DEFAULT_OUT)])
     rows = compare_runs(reading.records, baseline, options["margin"])
     print_rows(rows, options["output_format"], reading.folders)
     return list(gate_rows(rows))

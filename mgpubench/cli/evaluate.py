@@ -11,6 +11,7 @@ import click
 from mgpubench.cli.options import text_or_json_option, verbose_option
 from mgpubench.cli.paths import PATH, PATH_TEXT
 from mgpubench.cli.work_options import DEVICES, options
+from mgpubench.config.mode_checks import check_trainable
 from mgpubench.config.request import Request
 from mgpubench.config.types import Mode
 from mgpubench.format import format_percent
@@ -33,6 +34,7 @@ def evaluate(checkpoint: Path, output_format: str, **given: Any) -> None:
     """
     check_current_folder()
     modes: tuple[Mode, ...] = given.pop("modes") or ("single",)
+    check_trainable(modes)
     request = Request(**given, modes=modes)
     from mgpubench.launch.signals import StopSignal
     from mgpubench.session.checkpoints import evaluate_checkpoint

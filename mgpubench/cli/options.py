@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from mgpubench.config.types import MODES, Mode
 
@@ -34,6 +35,11 @@ text_or_json_option: Callable[[Any], Any] = click.option(
     show_default=True,
     help="How to print on stdout.",
 )
+
+
+def is_given(ctx: click.Context, name: str) -> bool:
+    """True if an option is on the command line."""
+    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def is_verbose(ctx: click.Context) -> bool:

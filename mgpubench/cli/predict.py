@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from mgpubench.cli.options import text_or_json_option, verbose_option
 from mgpubench.cli.paths import PATH, PATH_TEXT
 from mgpubench.format import format_percent, plain
 from mgpubench.machine.current_folder import check_current_folder
+
+if TYPE_CHECKING:  # it needs torch
+    from mgpubench.training.prediction import Prediction
 
 
 @click.command()
@@ -35,8 +39,12 @@ def predict(checkpoint: Path, images: tuple[str, ...], output_format: str) -> No
     if output_format == "json":
         documents = [asdict(prediction) for prediction in predictions]
         click.echo(json.dumps(documents, indent=2, ensure_ascii=False))
-        return
-    for prediction in predictions:
-        click.echo(plain(prediction.image))
-        for guess in prediction.guesses:
-            click.echo(f"  {format_percent(guess.probability):>7}  {plain(guess.name)}")
+    else:
+        for prediction in predictions:
+            _print_guesses(prediction)
+
+
+def _print_guesses(prediction: Prediction) -> None:
+    click.echo(plain(prediction.image))
+    for guess in prediction.guesses:
+        click.echo(f"  {format_percent(guess.probability):>7}  {plain(guess.name)}")

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
-from mgpubench.cli.options import is_verbose, verbose_option
+from mgpubench.cli.options import is_given, is_verbose, verbose_option
 from mgpubench.cli.paths import PATH, PATH_TEXT
 from mgpubench.cli.variants import AA, VariantOptions, parse_variants
 from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options
@@ -222,11 +221,6 @@ def refuse_beside_resume(ctx: click.Context) -> None:
                 f"{parameter.opts[0]} and --resume exclude each other",
                 "A resumed session keeps the options it began with.",
             )
-
-
-def is_given(ctx: click.Context, name: str) -> bool:
-    """True if an option is on the command line."""
-    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def show_plan(request: Request) -> None:

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mgpubench.cli.options import verbose_option
+from mgpubench.cli.options import is_given, verbose_option
 from mgpubench.cli.paths import NO_FILE, PATH_TEXT, PathOrNone
-from mgpubench.cli.run import DDP_OPTIONS, is_given, request_of
+from mgpubench.cli.run import request_of
 from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options
-from mgpubench.config.run_config import DdpOptions
-from mgpubench.config.train_request import SCHEDULES, TrainOptions, TrainRequest
+from mgpubench.config.train_request import LOG_EVERY, SCHEDULES, TrainOptions, TrainRequest
 from mgpubench.config.types import DEFAULT_OUT, DEFAULT_TIMEOUT_S
 from mgpubench.errors import RequestRefused
-from mgpubench.format import shown_path
+from mgpubench.format import shell_path, shown_path
 from mgpubench.launch.environment import refuse_foreign_launcher
 from mgpubench.machine.current_folder import check_current_folder
 
@@ -32,9 +31,6 @@ Make = Callable[["TrainCall"], "Trained"]
 
 DEFAULTS = TrainOptions()
 TRAIN_OPTIONS = tuple(option.name for option in fields(TrainOptions))
-
-LOG_EVERY = 10
-"""Steps between two lines of loss, if --log-every is not given."""
 
 NOT_IN_TRAINING = {"warmup_steps", "steps", "oversubscribe"}
 """Options of `run` that have no meaning here."""
@@ -213,12 +209,9 @@ def go_on(ctx: click.Context, given: Mapping[str, Any], resume: str) -> Make:
     folder = newest_training(Path(given["out"])) if resume == "last" else Path(resume)
     click.echo(f"resumes: {shown_path(folder)}", err=True)
     saved = load_training(folder)
-    ddp = {name: value for name, value in given.items() if name in DDP_OPTIONS}
     asked = {name: value for name, value in given.items() if is_given(ctx, name)}
-    if any(name in ddp for name in asked):
-        asked = {name: value for name, value in asked.items() if name not in ddp}
-        asked["ddp"] = DdpOptions(**ddp)
-    return partial(resume_training, saved, resumed_request(saved, asked))
+    options_of = {option.name or "": option.opts[0] for option in ctx.command.params}
+    return partial(resume_training, saved, resumed_request(saved, asked, options_of))
 
 
 def perform(make: Make) -> None:
@@ -237,4 +230,5 @@ def perform(make: Make) -> None:
             print_epochs(trained.epochs)
         sys.stdout.flush()
         click.echo(f"results: {shown_path(trained.folder)}", err=True)
+        click.echo(f"compare: mgpubench compare {shell_path(trained.folder)}", err=True)
         stop.check()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,13 +68,7 @@ def _parse(text: str, given: Mapping[str, str]) -> VariantOptions:
         for parameter, value in context.params.items()
         if context.get_parameter_source(parameter) is ParameterSource.COMMANDLINE
     }
-    for parameter in values:
-        if parameter in given:
-            raise RequestRefused(
-                f"--variant {name} sets {given[parameter]}, which is also given beside the "
-                "variants",
-                "Set it in each variant, or once for all.",
-            )
+    _check_not_given(name, values, given)
     env = values.pop("env", ())
     return VariantOptions(name, values, tuple(_parse_env(name, each) for each in env))
 
@@ -103,6 +97,16 @@ def _parse_options(name: str, text: str) -> click.Context:
     except (click.UsageError, ValueError) as error:
         message = error.format_message() if isinstance(error, click.UsageError) else str(error)
         raise RequestRefused(f"--variant {name}: {message.rstrip('.')}", EXAMPLE) from error
+
+
+def _check_not_given(name: str, parameters: Iterable[str], given: Mapping[str, str]) -> None:
+    for parameter in parameters:
+        if parameter in given:
+            raise RequestRefused(
+                f"--variant {name} sets {given[parameter]}, which is also given beside the "
+                "variants",
+                "Set it in each variant, or once for all.",
+            )
 
 
 def _parse_env(name: str, text: str) -> tuple[str, str]:

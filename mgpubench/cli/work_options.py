@@ -28,7 +28,8 @@ DEVICES: tuple[Decorator, ...] = (
         "modes",
         callback=parse_modes,
         metavar="LIST",
-        help="Comma list of single,dp,ddp, or all.  [default: all]",
+        help="Comma list of single,dp,ddp,fsdp,deepspeed, or all, which is single,dp,ddp.  "
+        "[default: all]",
     ),
     click.option(
         "--gpus",
@@ -121,13 +122,13 @@ WORK: tuple[Decorator, ...] = (
         "--compile",
         "compiled",
         is_flag=True,
-        help="Compile the model with torch.compile before the warm-up (not for dp).",
+        help="Compile the model with torch.compile before the warm-up (single and ddp).",
     ),
     click.option(
         "--channels-last",
         is_flag=True,
         help="Keep images and weights in the memory format N, H, W, C. DataParallel may lose it in "
-        "its replicas.",
+        "its replicas, and fsdp and deepspeed cannot have it.",
     ),
     click.option(
         "--cudnn-benchmark",
@@ -137,7 +138,8 @@ WORK: tuple[Decorator, ...] = (
     click.option(
         "--backend",
         type=click.Choice(["nccl", "gloo"]),
-        help="DDP: backend of the process group.  [default: nccl on GPUs, gloo elsewhere]",
+        help="ddp, fsdp, deepspeed: backend of the process group.  [default: nccl on GPUs, gloo "
+        "elsewhere]",
     ),
     click.option(
         "--bucket-cap-mb",

@@ -12,8 +12,9 @@ from mgpubench.config.preset import SMOKE, STANDARD, Preset
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import DdpOptions, RunConfig, default_backend
 from mgpubench.config.types import (
+    DEFAULT_MODES,
     MAX_DEFAULT_WORKERS,
-    MODES,
+    MULTI_PROCESS_MODES,
     DeviceType,
     EffectiveMode,
     Mode,
@@ -45,7 +46,7 @@ class Draft:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Device counts of dp and ddp; single always takes one."""
+        """Device counts of all modes but single, which always takes one."""
         if self.request.gpus is not None:
             return self.request.gpus
         if self.request.modes == ("single",):
@@ -58,12 +59,16 @@ class Draft:
 
 def combinations(draft: Draft, notices: list[str]) -> Iterator[tuple[Mode, int]]:
     """The modes and numbers of devices to run; `notices` gets what the user should know."""
-    modes = draft.request.modes or MODES
+    modes = draft.request.modes or DEFAULT_MODES
     if draft.request.compiled and "dp" in modes:
         notices.append(
             "dp is left out with --compile, which does not work reliably in its replicas"
         )
         modes = tuple(mode for mode in modes if mode != "dp")
+    if "deepspeed" in modes and draft.device_type == "cpu":
+        notices.append(
+            "deepspeed compiles a part of itself before the first run, which takes half a minute"
+        )
     if "single" in modes:
         yield "single", 1
     for count in draft.counts:
@@ -79,8 +84,13 @@ def combinations(draft: Draft, notices: list[str]) -> Iterator[tuple[Mode, int]]
                     "(effective_mode=passthrough): it measures nothing of DataParallel"
                 )
             yield "dp", count
-        if "ddp" in modes:
-            yield "ddp", count
+        for mode in (mode for mode in MULTI_PROCESS_MODES if mode in modes):
+            if count == 1 and mode != "ddp":
+                notices.append(
+                    f"{mode} on one device has nothing to share out: it measures what its copies "
+                    "cost"
+                )
+            yield mode, count
 
 
 def configure(draft: Draft, mode: Mode, count: int) -> RunConfig:
@@ -116,7 +126,8 @@ COPIED_FROM_REQUEST = (
 def _processes(draft: Draft, mode: Mode, count: int) -> dict[str, Any]:
     """The fields about processes, devices and threads."""
     request, machine = draft.request, draft.machine
-    world_size = count if mode == "ddp" else 1
+    has_group = mode in MULTI_PROCESS_MODES
+    world_size = count if has_group else 1
     threads = omp_num_threads(dict(request.env)) or machine.omp_num_threads
     effective_mode = _effective_mode(draft, mode, count)
     backend = request.backend or default_backend(effective_mode, draft.device_type)
@@ -128,7 +139,7 @@ def _processes(draft: Draft, mode: Mode, count: int) -> dict[str, Any]:
         "num_devices": count,
         "device_indices": tuple(i % machine.num_gpus for i in range(count)) if on_cuda else (),
         "world_size": world_size,
-        "backend": backend if mode == "ddp" else "",
+        "backend": backend if has_group else "",
         "threads_per_rank": threads or max(1, machine.usable_cores // world_size),
     }
 
@@ -151,7 +162,7 @@ def _loader_shares(draft: Draft, mode: Mode, count: int) -> int:
     Single starts those of one device in weak scaling, where it takes the batch of one device, and
     those of the largest count in strong scaling, where it takes the whole global batch.
     """
-    if mode == "ddp":
+    if mode in MULTI_PROCESS_MODES:
         return 1
     if mode == "dp":
         return count

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mgpubench.config.machine_facts import Machine
+from mgpubench.config.mode_checks import refuse_sync_batchnorm
 from mgpubench.config.request import Request
-from mgpubench.config.request_checks import refuse_sync_batchnorm
 from mgpubench.config.types import DeviceType, Precision
 from mgpubench.errors import RequestRefused
 
@@ -23,15 +23,21 @@ def choose_device(request: Request, machine: Machine) -> DeviceType:
     if machine.gpus:
         _check_count(request, machine)
         return "cuda"
-    if request.device == "cuda" or request.gpus is not None or request.oversubscribe:
-        asked = "--device cuda" if request.device == "cuda" else "--oversubscribe"
-        if request.gpus is not None:
-            asked = f"--gpus {_join(request.gpus)}"
+    if option := _option_for_gpus(request):
         raise RequestRefused(
-            f"{asked} needs GPUs and 0 are usable: {why_no_gpu(machine)}",
+            f"{option} needs GPUs and 0 are usable: {why_no_gpu(machine)}",
             "Add --smoke for a quick check on the CPU, or --device cpu to run all of it there.",
         )
     return "cpu"
+
+
+def _option_for_gpus(request: Request) -> str:
+    """The option that asks for GPUs; empty if none does."""
+    if request.gpus is not None:
+        return f"--gpus {_join(request.gpus)}"
+    if request.device == "cuda":
+        return "--device cuda"
+    return "--oversubscribe" if request.oversubscribe else ""
 
 
 def check_options(request: Request, machine: Machine, device_type: DeviceType) -> None:
@@ -40,16 +46,8 @@ def check_options(request: Request, machine: Machine, device_type: DeviceType) -
     Raises:
         RequestRefused: naming the option and the devices.
     """
-    if request.backend == "nccl" and device_type == "cpu":
-        raise RequestRefused(
-            f"--backend nccl needs GPUs and 0 are usable: {machine.cuda_reason}",
-            "Use --backend gloo, or leave it out.",
-        )
-    if request.backend == "nccl" and max(request.gpus or (0,)) > machine.num_gpus > 0:
-        raise RequestRefused(
-            "--backend nccl does not allow several ranks on one GPU, as --oversubscribe needs",
-            "Use --backend gloo, or leave one of the two out.",
-        )
+    if request.backend == "nccl":
+        _check_nccl(request, machine, device_type)
     if request.ddp.sync_batchnorm and device_type == "cpu":
         raise refuse_sync_batchnorm()
     if request.precision == "tf32" and not has_tf32(machine, device_type):
@@ -57,6 +55,19 @@ def check_options(request: Request, machine: Machine, device_type: DeviceType) -
         raise RequestRefused(
             f"--precision tf32 needs GPUs of compute capability 8.0 or higher, not {devices}",
             "Use --precision fp32, or leave the option out.",
+        )
+
+
+def _check_nccl(request: Request, machine: Machine, device_type: DeviceType) -> None:
+    if device_type == "cpu":
+        raise RequestRefused(
+            f"--backend nccl needs GPUs and 0 are usable: {machine.cuda_reason}",
+            "Use --backend gloo, or leave it out.",
+        )
+    if max(request.gpus or (0,)) > machine.num_gpus > 0:
+        raise RequestRefused(
+            "--backend nccl does not allow several ranks on one GPU, as --oversubscribe needs",
+            "Use --backend gloo, or leave one of the two out.",
         )
 
 

@@ -26,9 +26,9 @@ class Request:
     """What a person asked for. None means that the option was not given."""
 
     modes: tuple[Mode, ...] | None = None
-    """Modes to run; None means all that make sense."""
+    """Modes to run; None means single, dp and ddp, as far as they make sense."""
     gpus: tuple[int, ...] | None = None
-    """Numbers of devices for dp and ddp (counts, not indices)."""
+    """Numbers of devices for all modes but single (counts, not indices)."""
     device: DeviceChoice | None = None
     """Where to run; None means auto, or CPU in a smoke run."""
     model: str | None = None
@@ -68,7 +68,7 @@ class Request:
     cudnn_benchmark: bool = False
     """Let cuDNN choose its algorithms by trial during the warm-up, in every process."""
     backend: str | None = None
-    """Backend of DDP's process group; None means nccl on GPUs and gloo elsewhere."""
+    """Backend of the process group; None means nccl on GPUs and gloo elsewhere."""
     ddp: DdpOptions = field(default_factory=DdpOptions)
     until: str = ""
     """Add rounds `until` everything is `decided`, or known to a width such as `2%`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from mgpubench.config.mode_checks import check_modes
 from mgpubench.config.types import (
     DECIDED,
     MAX_GPUS,
@@ -31,7 +32,7 @@ def check_request(request: Request) -> None:
         _check_model,
         _check_gpus,
         _check_device,
-        _check_ddp_options,
+        check_modes,
         _check_until,
         _check_variants,
     ):
@@ -97,39 +98,9 @@ def _check_model(request: Request) -> None:
                 f"--model {request.model} is not package.module:function",
                 "For the function make_net in nets/small.py it is nets.small:make_net",
             )
-    if request.compiled and request.modes is not None and "dp" in request.modes:
-        raise RequestRefused(
-            "--compile and --mode dp exclude each other: in DataParallel's replicas compiled "
-            "models have run uncompiled, or failed",
-            "Use --compile --mode single,ddp.",
-        )
     if request.skip_bad_images and not request.uses_folder:
         raise RequestRefused(
             f"--skip-bad-images needs a folder of images, and --data is {request.data}"
-        )
-
-
-def _check_ddp_options(request: Request) -> None:
-    """Refuse options that no run of the plan would use."""
-    names = list(request.ddp.changed)
-    if request.backend is not None:
-        names.append("backend")
-    if names and request.modes is not None and "ddp" not in request.modes:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in names)
-        raise RequestRefused(
-            f"{options}: only for ddp, which --mode {','.join(request.modes)} does not run"
-        )
-    if request.accumulate > 1 and request.ddp.static_graph:
-        raise RequestRefused(
-            "--accumulate and --static-graph exclude each other: DDP fails if a step with a "
-            "static graph has several backward passes",
-            "Leave one of the two out.",
-        )
-    if request.wants_cpu and request.ddp.sync_batchnorm:
-        raise refuse_sync_batchnorm()
-    if request.wants_cpu and request.backend == "nccl":
-        raise RequestRefused(
-            "--backend nccl needs NVIDIA GPUs", "Use --backend gloo, or leave it out."
         )
 
 
@@ -205,14 +176,6 @@ def width_of(until: str) -> float | None:
             f"--until is {until}, and must be {DECIDED} or a percentage such as 2%"
         )
     return percent / 100
-
-
-def refuse_sync_batchnorm() -> RequestRefused:
-    """The refusal of --sync-batchnorm where it cannot work."""
-    return RequestRefused(
-        "--sync-batchnorm needs GPUs: torch's SyncBatchNorm does not run on a CPU",
-        "Leave it out: BatchNorm then averages over the samples of each device.",
-    )
 
 
 def check_divisible(global_batch: int | None, num_devices: int, accumulate: int = 1) -> None:

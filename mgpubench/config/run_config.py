@@ -98,7 +98,7 @@ class RunConfig:
     workers_per_device: int
     """The same for the whole plan."""
     workers_per_rank: int
-    """Loader workers that one process starts. The total is the same for dp and ddp."""
+    """Loader workers that one process starts. The total is the same for all modes but single."""
     threads_per_rank: int
     cudnn_benchmark: bool = False
     ddp: DdpOptions = field(default_factory=DdpOptions)
@@ -163,7 +163,7 @@ class RunConfig:
         if self.log_every:
             changed["log_every"] = self.log_every
         changed |= {f"env:{name}": value for name, value in self.env}
-        return ";".join(f"{name}={_option_text(value)}" for name, value in sorted(changed.items()))
+        return ";".join(f"{name}={option_text(value)}" for name, value in sorted(changed.items()))
 
     @property
     def sizes(self) -> str:
@@ -181,12 +181,13 @@ class RunConfig:
 
 
 def default_backend(effective_mode: EffectiveMode, device_type: DeviceType) -> str:
-    """The backend of DDP's process group if none is given."""
+    """The backend of a process group if none is given."""
     # NCCL refuses two ranks on one GPU.
     return "nccl" if device_type == "cuda" and effective_mode != "oversubscribed" else "gloo"
 
 
-def _option_text(value: bool | float | str) -> str:
+def option_text(value: bool | float | str) -> str:
+    """The value of an option as it stands in the column `options`."""
     if isinstance(value, float):
         return repr(value).removesuffix(".0")
     return "true" if value is True else str(value)

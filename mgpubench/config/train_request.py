@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Literal, get_args
 
+from mgpubench.config.mode_checks import check_trainable
 from mgpubench.config.recipe import Recipe
 from mgpubench.config.request import Request
 from mgpubench.config.types import MAX_NUMBER, Optimizer
@@ -13,6 +15,18 @@ from mgpubench.errors import RequestRefused
 
 Schedule = Literal["constant", "step", "cosine"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
+
+RATE_LIMITS = {
+    "lr": inf,
+    "momentum": 1.0,
+    "weight_decay": inf,
+    "warmup_epochs": inf,
+    "label_smoothing": 1.0,
+}
+"""The rates may be 0 or higher, and must be below these values."""
+
+LOG_EVERY = 10
+"""Steps between two lines of loss in a training, if --log-every is not given."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,17 +93,13 @@ class TrainOptions:
             )
 
     def _check_rates(self) -> None:
-        for option, rate, most in (
-            ("--lr", self.lr, float("inf")),
-            ("--momentum", self.momentum, 1.0),
-            ("--weight-decay", self.weight_decay, float("inf")),
-            ("--warmup-epochs", self.warmup_epochs, float("inf")),
-            ("--label-smoothing", self.label_smoothing, 1.0),
-        ):
+        for name, most in RATE_LIMITS.items():
+            rate = getattr(self, name)
             if not 0 <= rate < most:
-                limit = "" if most == float("inf") else f" and below {most:g}"
+                option = f"--{name.replace('_', '-')}"
+                limit = "" if most == inf else f" and below {most:g}"
                 raise RequestRefused(f"{option} is {rate:g}, and must be at least 0{limit}")
-        if self.clip_grad_norm is not None and not 0 < self.clip_grad_norm < float("inf"):
+        if self.clip_grad_norm is not None and not 0 < self.clip_grad_norm < inf:
             raise RequestRefused(
                 f"--clip-grad-norm is {self.clip_grad_norm:g}, and must be above 0"
             )
@@ -114,14 +124,19 @@ class TrainRequest:
                 f"--data is {work.data}, and training needs a folder of images",
                 "To measure the speed on synthetic data: mgpubench run.",
             )
-        if work.modes is not None and len(work.modes) != 1:
-            raise RequestRefused(
-                f"--mode is {','.join(work.modes)}, and a training has one mode",
-                "To compare modes: mgpubench run.",
-            )
-        if work.gpus is not None and len(work.gpus) != 1:
-            raise RequestRefused("--gpus takes one number in a training")
+        _check_is_one_run(work)
+        check_trainable(work.modes)
         if options.deterministic and work.cudnn_benchmark:
             raise RequestRefused("--deterministic and --cudnn-benchmark exclude each other")
         if options.nesterov and work.optimizer != "sgd":
             raise RequestRefused(f"--nesterov is for sgd, and --optimizer is {work.optimizer}")
+
+
+def _check_is_one_run(work: Request) -> None:
+    if work.modes is not None and len(work.modes) != 1:
+        raise RequestRefused(
+            f"--mode is {','.join(work.modes)}, and a training has one mode",
+            "To compare modes: mgpubench run.",
+        )
+    if work.gpus is not None and len(work.gpus) != 1:
+        raise RequestRefused("--gpus takes one number in a training")

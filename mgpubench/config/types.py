@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-Mode = Literal["single", "dp", "ddp"]
-EffectiveMode = Literal["single", "dp", "ddp", "passthrough", "cpu-replicas", "oversubscribed"]
+Mode = Literal["single", "dp", "ddp", "fsdp", "deepspeed"]
+EffectiveMode = Literal[
+    "single", "dp", "ddp", "fsdp", "deepspeed", "passthrough", "cpu-replicas", "oversubscribed"
+]
 DeviceType = Literal["cuda", "cpu"]
 DeviceChoice = Literal["auto", "cuda", "cpu"]
 Precision = Literal["fp32", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16"]
@@ -14,10 +16,16 @@ CommHook = Literal["none", "fp16", "bf16", "powersgd"]
 Scaling = Literal["weak", "strong"]
 
 MODES: tuple[Mode, ...] = get_args(Mode)
+DEFAULT_MODES: tuple[Mode, ...] = ("single", "dp", "ddp")
+"""What `all` means. The others run only if they are named."""
+MULTI_PROCESS_MODES: tuple[Mode, ...] = ("ddp", "fsdp", "deepspeed")
+"""With one process per device, and a process group."""
 EFFECTIVE_MODES: dict[Mode, tuple[EffectiveMode, ...]] = {
     "single": ("single",),
     "dp": ("dp", "passthrough", "cpu-replicas", "oversubscribed"),
     "ddp": ("ddp", "oversubscribed"),
+    "fsdp": ("fsdp", "oversubscribed"),
+    "deepspeed": ("deepspeed", "oversubscribed"),
 }
 """What can really run when a mode is requested."""
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)

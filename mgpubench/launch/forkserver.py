@@ -21,7 +21,8 @@ from mgpubench.machine.environment import TF32_OVERRIDE
 PRELOAD_VARIABLE = "MGPUBENCH_PRELOAD"
 """Tells the fork server which modules to load, separated by spaces."""
 
-COMPILED_CODE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+COMPILED = {"TORCHINDUCTOR_CACHE_DIR": "compiled", "TORCH_EXTENSIONS_DIR": "extensions"}
+"""Folders for what torch.compile, and packages such as DeepSpeed, compile; by their variable."""
 
 PRELOAD = "mgpubench.launch.preload"
 
@@ -110,8 +111,8 @@ def _variables_of_workers(
 ) -> dict[str, str | None]:
     """What the fork server inherits, and its workers from it; None for what it must not.
 
-    All runs of a session share the code that torch.compile makes. It is removed with the session,
-    unless the user has chosen a folder for it.
+    All runs of a session share what is compiled. It is removed with the session, unless the user
+    has chosen a folder for it.
     """
     return {
         # Python would look for its own modules in the current folder first.
@@ -122,7 +123,7 @@ def _variables_of_workers(
         SCRATCH_VARIABLE: str(scratch),
         PARENT_VARIABLE: str(os.getpid()),
         PRELOAD_VARIABLE: " ".join(preload),
-        COMPILED_CODE_VARIABLE: os.environ.get(COMPILED_CODE_VARIABLE, str(scratch / "compiled")),
+        **{name: os.environ.get(name, str(scratch / folder)) for name, folder in COMPILED.items()},
         **variables,
     }
 

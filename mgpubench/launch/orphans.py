@@ -61,10 +61,7 @@ def end_fork_server_with_parent() -> None:
         # Workers inherit this handler, and any process may send the signal.
         if os.getpid() != fork_server or os.getppid() == parent:
             return
-        for child in _children(fork_server):
-            for kill in (os.killpg, os.kill):  # it may not have its own group yet
-                with contextlib.suppress(OSError):
-                    kill(child, signal.SIGKILL)
+        _kill_children(fork_server)
         if scratch := os.environ.get(SCRATCH_VARIABLE):
             shutil.rmtree(scratch, ignore_errors=True)
         os._exit(0)
@@ -77,6 +74,13 @@ def end_fork_server_with_parent() -> None:
 def _ask_for_signal(signum: signal.Signals) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signum)
+
+
+def _kill_children(parent: int) -> None:
+    for child in _children(parent):
+        for kill in (os.killpg, os.kill):  # it may not have its own group yet
+            with contextlib.suppress(OSError):
+                kill(child, signal.SIGKILL)
 
 
 def _children(parent: int) -> Iterator[int]:

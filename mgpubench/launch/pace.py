@@ -38,20 +38,15 @@ class Pace:
         Raises:
             RunFailed: naming the steps done, the rate and the limit.
         """
-        pace_s = count.seconds_per_step
-        left_s = (self.total_steps - count.steps) * (pace_s or 0.0)
+        left_s = (self.total_steps - count.steps) * (count.seconds_per_step or 0.0)
+        expected_s = elapsed_s + left_s
         is_over = elapsed_s > self.timeout_s
-        if not is_over and not self._will_be_late(count, elapsed_s + left_s):
+        if not is_over and not self._will_be_late(count, expected_s):
             return
-        rate = "" if pace_s is None else f", {pace_s:.3g} s a step"
-        outlook = f"; it would need about {format_duration(elapsed_s + left_s)}" if pace_s else ""
-        idle_s = (time.perf_counter_ns() - count.last_step_ns) / 1e9
-        if is_over and pace_s is not None and idle_s > max(STALLED_S, STALLED_STEPS * pace_s):
-            outlook = f"; the last one {format_duration(idle_s)} ago: a rank has stopped or hangs"
         verb = "did not end" if is_over else "cannot end"
         raise RunFailed(
             f"{self.label} {verb} within --timeout {self.timeout_s:g} s: {count.steps} of "
-            f"{self.total_steps} steps done{rate}{outlook}",
+            f"{self.total_steps} steps done{_rate_and_outlook(count, expected_s, is_over=is_over)}",
             f"Raise --timeout, or use fewer --steps, or less than {self.sizes}.",
         )
 
@@ -60,3 +55,15 @@ class Pace:
         has_evidence = seen_s >= PACE_EVIDENCE * self.timeout_s
         is_warm = count.steps >= self.warmup_steps
         return is_warm and has_evidence and expected_s > PACE_TOLERANCE * self.timeout_s
+
+
+def _rate_and_outlook(count: StepCount, expected_s: float, *, is_over: bool) -> str:
+    """The time of a step, and what it means for the run; empty if it is unknown."""
+    pace_s = count.seconds_per_step
+    if pace_s is None:
+        return ""
+    rate = f", {pace_s:.3g} s a step"
+    idle_s = (time.perf_counter_ns() - count.last_step_ns) / 1e9
+    if is_over and idle_s > max(STALLED_S, STALLED_STEPS * pace_s):
+        return f"{rate}; the last one {format_duration(idle_s)} ago: a rank has stopped or hangs"
+    return f"{rate}; it would need about {format_duration(expected_s)}" if pace_s else rate

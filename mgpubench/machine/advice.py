@@ -50,9 +50,13 @@ def examine(survey: Survey) -> list[Advice]:
     return [
         *_torch(survey),
         *examine_gpus(survey),
-        *_processors(survey),
-        *_memory(survey),
+        *_cores(survey),
+        *_speed_of_cores(survey.system),
+        *_shared_memory(survey),
+        *_memory(survey.system),
+        *_open_files(survey.system),
         *_variables(survey.environment),
+        *_network(survey.system),
         *_rest(survey.system),
     ]
 
@@ -64,27 +68,26 @@ def _torch(survey: Survey) -> Iterator[Advice]:
             survey.torch_error,
             "Install torch and its torchvision; `python -c 'import torch'` must work.",
         )
-    elif "torchvision" not in survey.system.packages:
+    elif problem := _problem_with_torchvision(survey.system, survey.machine):
         yield Advice(
-            "no-torchvision",
-            "torchvision is not installed: only tiny-cnn and mlp on synthetic data can run",
-            "Install the torchvision that belongs to this torch.",
-        )
-    elif survey.machine and not _fits(survey.system.torchvision_needs, survey.machine):
-        yield Advice(
-            "no-torchvision",
-            f"torchvision {survey.machine.torchvision_version} was built for torch "
-            f"{survey.system.torchvision_needs}, and torch is {survey.machine.torch_version}: its "
-            "models and image decoding will probably fail",
-            "Install the torchvision that belongs to this torch.",
+            "no-torchvision", problem, "Install the torchvision that belongs to this torch."
         )
 
 
-def _fits(needed: str, machine: Machine) -> bool:
-    return needed in ("", machine.torch_version.partition("+")[0])
+def _problem_with_torchvision(system: System, machine: Machine | None) -> str:
+    """Why torchvision cannot be used; empty if it can."""
+    if "torchvision" not in system.packages:
+        return "torchvision is not installed: only tiny-cnn and mlp on synthetic data can run"
+    needed = system.torchvision_needs
+    if machine is None or needed in ("", machine.torch_version.partition("+")[0]):
+        return ""
+    return (
+        f"torchvision {machine.torchvision_version} was built for torch {needed}, and torch is "
+        f"{machine.torch_version}: its models and image decoding will probably fail"
+    )
 
 
-def _processors(survey: Survey) -> Iterator[Advice]:
+def _cores(survey: Survey) -> Iterator[Advice]:
     system = survey.system
     gpus = survey.machine.num_gpus if survey.machine else 0
     if system.cores and system.usable_cores < system.cores:
@@ -100,6 +103,9 @@ def _processors(survey: Survey) -> Iterator[Advice]:
             "real images the loaders may be the bottleneck",
             "Compare with --data synthetic, which needs no loaders.",
         )
+
+
+def _speed_of_cores(system: System) -> Iterator[Advice]:
     load = system.load_average_1min
     if load is not None and load > MAX_LOAD_PER_CORE * system.usable_cores:
         yield Advice(
@@ -116,8 +122,8 @@ def _processors(survey: Survey) -> Iterator[Advice]:
         )
 
 
-def _memory(survey: Survey) -> Iterator[Advice]:
-    system, shared = survey.system, survey.system.shared_memory
+def _shared_memory(survey: Survey) -> Iterator[Advice]:
+    shared = survey.system.shared_memory
     gpus = max(1, survey.machine.num_gpus if survey.machine else 0)
     needed = gpus * LOADER_BYTES_PER_GPU
     remedy = "docker run --shm-size=8g or --ipc=host; or run with --workers-per-gpu 0."
@@ -133,6 +139,9 @@ def _memory(survey: Survey) -> Iterator[Advice]:
             f"images keep up to {format_size(needed)} there",
             remedy,
         )
+
+
+def _memory(system: System) -> Iterator[Advice]:
     available_bytes = system.memory_available_bytes
     if available_bytes is not None and available_bytes < MIN_AVAILABLE_BYTES:
         yield Advice(
@@ -141,6 +150,9 @@ def _memory(survey: Survey) -> Iterator[Advice]:
             "torch needs 2 to 3 GB",
             "Free some memory, or raise the limit of the container.",
         )
+
+
+def _open_files(system: System) -> Iterator[Advice]:
     if system.open_files_soft is not None and system.open_files_soft < FILES_FOR_LOADERS:
         yield Advice(
             "few-files",
@@ -159,7 +171,7 @@ def _variables(environment: Mapping[str, str]) -> Iterator[Advice]:
             yield Advice("variable", f"{name}={value} {effect}", f"unset {name}")
 
 
-def _rest(system: System) -> Iterator[Advice]:
+def _network(system: System) -> Iterator[Advice]:
     if system.interfaces is not None and not any(
         interface.is_up for interface in system.interfaces if interface.name in LOOPBACKS
     ):
@@ -168,6 +180,9 @@ def _rest(system: System) -> Iterator[Advice]:
             "the loopback interface is down or missing, and the ranks of ddp connect through it",
             "ip link set lo up (root).",
         )
+
+
+def _rest(system: System) -> Iterator[Advice]:
     if not system.cxx_compiler:
         yield Advice(
             "no-compiler",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,24 +37,23 @@ def quota_cores() -> float | None:
 def memory_limit(total_bytes: int | None) -> MemoryLimit | None:
     """The tightest limit on this process; None if none is below what the machine has."""
     total_bytes = total_bytes or UNLIMITED_BYTES
-    files = [
-        names
-        for folder in _own_cgroups("memory")
-        for names in (
-            (folder / "memory.max", folder / "memory.current"),
-            (
-                _v1("memory", folder) / "memory.limit_in_bytes",
-                _v1("memory", folder) / "memory.usage_in_bytes",
-            ),
-        )
-    ]
-    texts = [(file_text(limit).strip(), file_text(used).strip()) for limit, used in files]
     limits = [
         MemoryLimit(int(limit), max(0, int(limit) - int(used or 0)))
-        for limit, used in texts
+        for folder in _own_cgroups("memory")
+        for limit, used in _limit_and_use(folder)
         if limit.isdecimal() and 0 < int(limit) < total_bytes
     ]
     return min(limits, key=lambda limit: limit.free_bytes, default=None)
+
+
+def _limit_and_use(folder: Path) -> Iterator[tuple[str, str]]:
+    """Limit and use of memory as versions 2 and 1 write them; empty where there is no file."""
+    v1 = _v1("memory", folder)
+    for limit, used in (
+        (folder / "memory.max", folder / "memory.current"),
+        (v1 / "memory.limit_in_bytes", v1 / "memory.usage_in_bytes"),
+    ):
+        yield file_text(limit).strip(), file_text(used).strip()
 
 
 def _own_cgroups(controller: str) -> list[Path]:

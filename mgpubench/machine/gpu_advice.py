@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from mgpubench.config.machine_facts import Gpu, Machine
@@ -18,9 +18,11 @@ THROTTLE_REASONS = {
 }
 """NVML's reasons for lower clocks, without those that are no fault: idle, or set by the user."""
 
-
 MUCH_MIB = 2048
 """Memory in use on a GPU, above what a desktop or the driver itself takes."""
+
+States = list[tuple[int, dict[str, str]]]
+"""Torch's number of a GPU, and what nvidia-smi says about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,39 +36,38 @@ class Advice:
 
 def examine_gpus(survey: Survey) -> Iterator[Advice]:
     """Advice about the GPUs: their number, the links between them, and their present state."""
-    if survey.machine and not survey.machine.gpus:
-        yield _no_gpu(survey.machine)
-    if survey.machine and survey.build and survey.machine.gpus:
-        yield from _gpus(survey.machine, survey.build)
-        yield from _links(survey.machine, survey.build)
+    machine, build = survey.machine, survey.build
+    if machine and not machine.gpus:
+        reason = f"torch cannot use a GPU: {machine.cuda_reason}"
+        yield Advice("no-gpu", reason, _how_to_get_a_gpu(machine))
+    if machine and build and machine.gpus:
+        yield from _choice(machine)
+        yield from _without_code(machine, build)
+        yield from _links(machine, build)
     yield from _nvidia_smi(survey.system.nvidia_smi_exit_code)
     yield from _gpu_state(survey)
 
 
-def _no_gpu(machine: Machine) -> Advice:
+def _how_to_get_a_gpu(machine: Machine) -> str:
+    driver, visible = machine.driver_version, machine.cuda_visible_devices
     if not machine.cuda_version:
-        remedy = "This torch was built without CUDA: install a CUDA build."
-    elif machine.driver_version and "too old" in machine.cuda_reason:
-        remedy = (
-            f"The driver is {machine.driver_version}: update it, or install a torch for an older "
-            "CUDA."
+        return "This torch was built without CUDA: install a CUDA build."
+    if driver and "too old" in machine.cuda_reason:
+        return f"The driver is {driver}: update it, or install a torch for an older CUDA."
+    if visible is not None:
+        return (
+            f"CUDA_VISIBLE_DEVICES={visible} may hide the GPUs: unset it, or name GPUs that exist."
         )
-    elif machine.cuda_visible_devices is not None:
-        remedy = (
-            f"CUDA_VISIBLE_DEVICES={machine.cuda_visible_devices} may hide the GPUs: unset it, or "
-            "name GPUs that exist."
-        )
-    elif machine.driver_version:
-        remedy = "The driver works: nvidia-smi and dmesg may say more."
-    else:
-        remedy = (
-            "Install NVIDIA's driver, or start the container with --gpus all; nvidia-smi must "
-            "work. Without any GPU: mgpubench run --smoke."
-        )
-    return Advice("no-gpu", f"torch cannot use a GPU: {machine.cuda_reason}", remedy)
+    if driver:
+        return "The driver works: nvidia-smi and dmesg may say more."
+    return (
+        "Install NVIDIA's driver, or start the container with --gpus all; nvidia-smi must work. "
+        "Without any GPU: mgpubench run --smoke."
+    )
 
 
-def _gpus(machine: Machine, build: TorchBuild) -> Iterator[Advice]:
+def _choice(machine: Machine) -> Iterator[Advice]:
+    """Advice about the GPUs that torch may use together."""
     if machine.num_gpus == 1:
         yield Advice(
             "one-gpu",
@@ -79,6 +80,10 @@ def _gpus(machine: Machine, build: TorchBuild) -> Iterator[Advice]:
             f"the GPUs are of different models ({', '.join(names)}): the slowest sets the pace",
             "Choose equal ones with CUDA_VISIBLE_DEVICES.",
         )
+
+
+def _without_code(machine: Machine, build: TorchBuild) -> Iterator[Advice]:
+    """Advice about GPUs that torch was not built for."""
     for gpu in machine.gpus:
         if not _is_built_for(gpu, build):
             yield Advice(
@@ -138,7 +143,18 @@ def _nvidia_smi(exit_code: int | None) -> Iterator[Advice]:
 
 def _gpu_state(survey: Survey) -> Iterator[Advice]:
     visible = _visible_states(survey)
-    processes = survey.system.gpu_processes
+    yield from _busy(visible, survey.system.gpu_processes)
+    yield from _memory_in_use(visible, survey.system.gpu_processes)
+    # The same advice about several GPUs becomes one line.
+    alike: dict[Advice, list[str]] = {}
+    for number, state in visible:
+        for advice in _held_back(state):
+            alike.setdefault(advice, []).append(f"GPU {number}")
+    for advice, names in alike.items():
+        yield replace(advice, message=f"{', '.join(names)}: {advice.message}")
+
+
+def _busy(visible: States, processes: Collection[str]) -> Iterator[Advice]:
     busy = [f"GPU {number}" for number, state in visible if state.get("uuid") in processes]
     if busy:
         yield Advice(
@@ -146,6 +162,10 @@ def _gpu_state(survey: Survey) -> Iterator[Advice]:
             f"processes compute on {', '.join(busy)}",
             "Benchmark on idle GPUs; nvidia-smi shows the processes.",
         )
+
+
+def _memory_in_use(visible: States, processes: Collection[str]) -> Iterator[Advice]:
+    """Advice about memory that no process seems to hold."""
     used = [
         f"{mib / 1024:.1f} GB of GPU {number}"
         for number, state in visible
@@ -158,16 +178,9 @@ def _gpu_state(survey: Survey) -> Iterator[Advice]:
             f"memory is in use: {', '.join(used)}",
             "Benchmark on idle GPUs; inside a container the processes may not be visible.",
         )
-    # The same advice about several GPUs becomes one line.
-    alike: dict[Advice, list[str]] = {}
-    for number, state in visible:
-        for advice in _held_back(state):
-            alike.setdefault(advice, []).append(f"GPU {number}")
-    for advice, names in alike.items():
-        yield replace(advice, message=f"{', '.join(names)}: {advice.message}")
 
 
-def _visible_states(survey: Survey) -> list[tuple[int, dict[str, str]]]:
+def _visible_states(survey: Survey) -> States:
     """The states of the GPUs that torch sees, with torch's numbers.
 
     nvidia-smi may number them differently, and torch omits `GPU-` from a UUID.

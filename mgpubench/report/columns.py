@@ -63,7 +63,7 @@ def comparison_columns(rows: Sequence[Row]) -> list[Column]:
         ),
         Column("verdict", [_verdict(versus) for versus in against], is_number=False),
     ]
-    return [column for column in columns if not _is_empty(column)]
+    return without_empty(columns)
 
 
 def row_label(row: Row) -> str:
@@ -83,8 +83,11 @@ def row_place(row: Row) -> str:
     return f"{row_label(row)} on {format_count(row.num_devices, 'device')}"
 
 
-def _is_empty(column: Column) -> bool:
-    return column.is_optional and set(column.cells) == {UNKNOWN}
+def without_empty(columns: Sequence[Column]) -> list[Column]:
+    """The columns of a table, without optional ones in which nothing is known."""
+    return [
+        column for column in columns if not column.is_optional or set(column.cells) != {UNKNOWN}
+    ]
 
 
 def _speedup_columns(rows: Sequence[Row], baseline: str) -> list[Column]:

@@ -13,6 +13,12 @@ from mgpubench.analysis.row import Row, Versus
 from mgpubench.analysis.stats import Interval
 from mgpubench.results.csv_format import write_rows
 
+BEHIND_RATIO = (
+    *("confidence", "method", "sessions", "disagree", "pairs", "paired"),
+    *("verdict", "rounds_needed"),
+)
+"""The columns after a ratio and its interval, by their names in the JSON of a comparison."""
+
 
 def to_json(rows: Sequence[Row]) -> str:
     """A list with one object for each row."""
@@ -29,12 +35,12 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def _row_object(row: Row) -> dict[str, object]:
-    group = {name: _or_null(value) for name, value in asdict(row.group).items()}
+    group = {name: or_null(value) for name, value in asdict(row.group).items()}
     return {
         "group": group,
-        "variant": _or_null(row.variant),
+        "variant": or_null(row.variant),
         "mode": row.mode,
-        "effective_mode": _or_null(row.effective_mode),
+        "effective_mode": or_null(row.effective_mode),
         "num_devices": row.num_devices,
         "options": row.options,
         "runs": row.runs,
@@ -55,7 +61,7 @@ def _versus_object(versus: Versus | None) -> dict[str, object] | None:
     if versus is None:
         return None
     return {
-        "baseline": _or_null(versus.baseline),
+        "baseline": or_null(versus.baseline),
         "ratio": versus.ratio,
         "ratio_ci": versus.interval,
         "confidence": versus.comparison.confidence if versus.comparison else None,
@@ -69,7 +75,8 @@ def _versus_object(versus: Versus | None) -> dict[str, object] | None:
     }
 
 
-def _or_null(value: object) -> object:
+def or_null(value: object) -> object:
+    """The value; None for a text that is empty, which means unknown."""
     return None if value == "" else value
 
 
@@ -97,14 +104,7 @@ def _versus_columns(prefix: str, versus_of: Callable[[Row], Versus | None]) -> d
         f"{prefix}_ratio": value("ratio"),
         f"{prefix}_ratio_ci_low": bound(0),
         f"{prefix}_ratio_ci_high": bound(1),
-        f"{prefix}_confidence": value("confidence"),
-        f"{prefix}_method": value("method"),
-        f"{prefix}_sessions": value("sessions"),
-        f"{prefix}_disagree": value("disagree"),
-        f"{prefix}_pairs": value("pairs"),
-        f"{prefix}_paired": value("paired"),
-        f"{prefix}_verdict": value("verdict"),
-        f"{prefix}_rounds_needed": value("rounds_needed"),
+        **{f"{prefix}_{name}": value(name) for name in BEHIND_RATIO},
     }
 
 

@@ -77,13 +77,8 @@ class SessionDisplay:
         assert config is not None  # begin_run came before
         self._steps_before += config.total_steps
         if error is None:
-            rate = format_rate(record.throughput_samples_per_s)
-            compiled = ""
-            if record.compile_s is not None:
-                compiled = f"compiled in {format_duration(record.compile_s)}, "
-            self._line(
-                f"{self._name(config)}: {compiled}{rate} samples/s{self._loss} {self._left(0)}"
-            )
+            figures = f"{_speed(record)}{self._loss}"
+            self._line(f"{self._name(config)}: {figures} {self._left(0)}")
         elif record.status == "failed":
             if self._verbose:
                 self._live.console.print(error.details)
@@ -124,3 +119,10 @@ class SessionDisplay:
     def _line(self, text: str) -> None:
         self._printed_at_s = time.monotonic()
         self._live.line(text)
+
+
+def _speed(record: RunRecord) -> str:
+    rate = f"{format_rate(record.throughput_samples_per_s)} samples/s"
+    if record.compile_s is None:
+        return rate
+    return f"compiled in {format_duration(record.compile_s)}, {rate}"

@@ -51,7 +51,11 @@ def print_runs(runs: Sequence[RunConfig]) -> None:
         f"{first.scaling} scaling: {first.warmup_steps} warm-up and {first.steps} measured steps"
     )
     console.print(Text(plain(title), style="bold"), soft_wrap=True)
-    columns = [
+    print_table(_run_columns(runs), console)
+
+
+def _run_columns(runs: Sequence[RunConfig]) -> list[Column]:
+    return [
         Column("run", [str(run.position) for run in runs]),
         Column("round", [str(run.round) for run in runs]),
         *_variant_column(runs),
@@ -61,7 +65,6 @@ def print_runs(runs: Sequence[RunConfig]) -> None:
         Column("global\nbatch", [str(run.global_batch) for run in runs]),
         Column("steps", [str(run.total_steps) for run in runs]),
     ]
-    print_table(columns, console)
 
 
 def _variant_column(runs: Sequence[RunConfig]) -> list[Column]:

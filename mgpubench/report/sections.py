@@ -6,7 +6,7 @@ escape code in the name of a model must not reach a terminal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -40,7 +40,7 @@ class Section:
 def describe(rows: Sequence[Row], folders: Folders = NO_FOLDERS) -> list[Section]:
     """The sections of a comparison, one for each group of equal work, in the order of the rows."""
     groups = [(group, list(members)) for group, members in groupby(rows, lambda row: row.group)]
-    differing = _differing([group for group, _ in groups])
+    differing = differing_fields([group for group, _ in groups], GROUP_KEY)
     beyond_title = [name for name in differing if name not in _IN_TITLE]
     sections = [
         Section(
@@ -51,17 +51,22 @@ def describe(rows: Sequence[Row], folders: Folders = NO_FOLDERS) -> list[Section
         for group, members in groups
     ]
     if differing:
-        sections[-1].sentences.append(
-            f"The {len(sections)} tables show different work, and are not divided by each other: "
-            + ", ".join(plain(f"{name} ({values})") for name, values in differing.items())
-        )
+        tables = f"{len(sections)} tables"
+        sections[-1].sentences.append(different_work(tables, differing))
     return sections
 
 
-def _differing(groups: Sequence[Group]) -> dict[str, str]:
+def different_work(what: str, differing: Mapping[str, str]) -> str:
+    """Why rows of different groups are not compared, with the fields in which they differ."""
+    return f"The {what} show different work, and are not divided by each other: " + (
+        ", ".join(plain(f"{name} ({values})") for name, values in differing.items())
+    )
+
+
+def differing_fields(groups: Sequence[object], names: Sequence[str]) -> dict[str, str]:
     """The fields in which groups of equal work differ, with their values."""
     differing = {}
-    for name in GROUP_KEY:
+    for name in names:
         values = dict.fromkeys(format_cell(getattr(group, name)) or UNKNOWN for group in groups)
         if len(values) > 1:
             shown = list(values)[:MAX_VALUES]

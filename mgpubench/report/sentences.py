@@ -7,10 +7,10 @@ from types import MappingProxyType
 
 from mgpubench.analysis.comparison import Comparison
 from mgpubench.analysis.findings.catalogue import KINDS, has_table_note
-from mgpubench.analysis.row import Row, Versus
+from mgpubench.analysis.row import SINGLE, Row, Versus
 from mgpubench.analysis.stats import MIN_ROUNDS, MIN_SESSIONS
 from mgpubench.config.preset import STANDARD
-from mgpubench.config.types import DEFAULT_MARGIN
+from mgpubench.config.types import DEFAULT_MARGIN, DEFAULT_MODES
 from mgpubench.format import (
     format_confidence,
     format_count,
@@ -53,9 +53,9 @@ def sentences_about(rows: Sequence[Row], folders: Folders = NO_FOLDERS) -> list[
 
 
 def _answers(rows: Sequence[Row], folders: Folders) -> Iterator[str]:
-    """DDP or DP, and one variant or another, as a sentence."""
+    """One technique or another, and one variant or another, as a sentence."""
     for row in rows:
-        against = row.versus_dp if not row.variant else row.versus_baseline
+        against = _answer(row)
         if against and against.comparison and against.comparison.paired:
             place = format_count(row.num_devices, "device")
             yield (
@@ -65,13 +65,23 @@ def _answers(rows: Sequence[Row], folders: Folders) -> Iterator[str]:
             )
 
 
+def _answer(row: Row) -> Versus | None:
+    """The comparison that a sentence tells: DDP with DP, and a later mode with one of the two."""
+    if row.variant:
+        return row.versus_baseline
+    if row.mode in DEFAULT_MODES:
+        return row.versus_dp
+    versus = row.versus_baseline
+    return versus if versus and versus.baseline != SINGLE.name else None
+
+
 def _hints(rows: Sequence[Row], folders: Folders) -> Iterator[str]:
     """What to do about undecided rows, except those whose answer says it."""
     undecided = [
         versus
         for row in rows
         if (versus := row.versus_baseline)
-        if versus.verdict == "undecided" and versus != row.versus_dp and not row.variant
+        if versus.verdict == "undecided" and versus != _answer(row)
     ]
     if undecided:
         hardest = max(undecided, key=_difficulty)
@@ -95,7 +105,8 @@ def _missing_baselines(rows: Sequence[Row]) -> Iterator[str]:
         if row.runs and row.versus_baseline and row.versus_baseline.ratio is None
     ]
     if all(row.versus_baseline is not None for row in rows):
-        name = plain(baseline) or "single or dp"
+        is_ddp = all(row.mode == "ddp" for row in rows)
+        name = plain(baseline) or ("single or dp" if is_ddp else "single, dp or ddp")
         yield f"nothing to compare with: there is no run of {name} here"
     elif alone:
         yield f"no {plain(baseline)} on as many devices to compare with: {', '.join(alone)}"
@@ -103,12 +114,7 @@ def _missing_baselines(rows: Sequence[Row]) -> Iterator[str]:
 
 def _unpaired(rows: Sequence[Row]) -> Iterator[str]:
     """Ratios without a verdict, the reason, and the command that would give one."""
-    unpaired = [
-        row
-        for row in rows
-        for versus in (row.versus_baseline, row.versus_dp)
-        if versus and versus.comparison and not versus.comparison.paired and versus.is_judged
-    ]
+    unpaired = [row for row in rows if _has_unpaired_ratio(row)]
     if not unpaired:
         return
     names = ", ".join(dict.fromkeys(row_place(row) for row in unpaired))
@@ -121,6 +127,13 @@ def _unpaired(rows: Sequence[Row]) -> Iterator[str]:
     yield (
         f"no verdict for {names}: no round ran both in one call, and the same machine may differ "
         f"by several percent from hour to hour; {remedy}"
+    )
+
+
+def _has_unpaired_ratio(row: Row) -> bool:
+    return any(
+        versus and versus.comparison and not versus.comparison.paired and versus.is_judged
+        for versus in (row.versus_baseline, row.versus_dp)
     )
 
 
@@ -257,6 +270,11 @@ def _advice(versus: Versus, folders: Folders) -> str:
         return "more sessions would narrow the interval"
     if comparison.pairs < MIN_ROUNDS:
         return f"at least {MIN_ROUNDS} rounds are needed to tell (--rounds {STANDARD.rounds})"
+    return _advice_on_rounds(versus, comparison, folders)
+
+
+def _advice_on_rounds(versus: Versus, comparison: Comparison, folders: Folders) -> str:
+    """How many rounds would settle the comparison of one session, and how to get them."""
     needed = comparison.rounds_needed
     if needed is None:
         return "and more rounds would hardly settle it"

@@ -23,7 +23,12 @@ _AS_WIDE_AS_NEEDED = 10_000
 
 def print_comparison(rows: Sequence[Row], console: Console, folders: Folders = NO_FOLDERS) -> None:
     """Print a table for each group of equal work, with the sentences about it."""
-    for number, section in enumerate(describe(rows, folders)):
+    print_sections(describe(rows, folders), console)
+
+
+def print_sections(sections: Sequence[Section], console: Console) -> None:
+    """Print sections with a blank line between two."""
+    for number, section in enumerate(sections):
         if number:
             console.print()
         print_section(section, console)
@@ -53,7 +58,12 @@ def print_table(columns: Sequence[Column], console: Console) -> None:
 
 def comparison_markdown(rows: Sequence[Row], folders: Folders = NO_FOLDERS) -> str:
     """The same tables and sentences as Markdown."""
-    return "\n\n".join(section_markdown(section) for section in describe(rows, folders)) + "\n"
+    return sections_markdown(describe(rows, folders))
+
+
+def sections_markdown(sections: Sequence[Section]) -> str:
+    """Sections as Markdown, with a line feed at the end."""
+    return "\n\n".join(map(section_markdown, sections)) + "\n"
 
 
 def section_markdown(section: Section) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from mgpubench.config.train_config import TrainConfig
 from mgpubench.format import (
-    UNKNOWN,
     format_count,
     format_duration,
+    format_loss,
     format_percent,
     format_rate,
 )
@@ -95,14 +95,10 @@ def print_epochs(records: Sequence[EpochRecord]) -> None:
         Column("mode", [record.mode for record in records], is_number=False),
         Column("devices", [str(record.num_devices) for record in records]),
         Column("images/s", [format_rate(record.throughput_samples_per_s) for record in records]),
-        Column("loss", [_loss(record.train_loss) for record in records]),
+        Column("loss", [format_loss(record.train_loss) for record in records]),
         Column("lr", [f"{record.lr:.3g}" for record in records]),
         Column("top-1", [format_percent(record.top1) for record in records]),
         Column("top-5", [format_percent(record.top5) for record in records]),
         Column("seconds", [format_duration(record.train_s) for record in records]),
     ]
     print_table(columns, open_console(markup=False))
-
-
-def _loss(loss: float | None) -> str:
-    return UNKNOWN if loss is None else f"{loss:.4f}"

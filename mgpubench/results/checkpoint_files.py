@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from mgpubench.errors import RequestRefused
@@ -42,6 +43,17 @@ def find_checkpoints(folder: Path) -> dict[int, Path]:
 def latest_checkpoint(folder: Path) -> Path | None:
     """The checkpoint of the last epoch in a folder, if there is one."""
     return next(reversed(find_checkpoints(folder).values()), None)
+
+
+def best_checkpoint(folder: Path, best_epoch: Callable[[Path], int | None]) -> Path | None:
+    """The checkpoint of the best epoch in a folder, or else the latest; None if there is none.
+
+    `best_epoch` reads from a checkpoint which epoch was the best so far. It is asked about the
+    latest one, since reading a checkpoint needs torch.
+    """
+    latest = latest_checkpoint(folder)
+    best = best_epoch(latest) if latest else None
+    return latest if best is None else find_checkpoints(folder).get(best, latest)
 
 
 def remove_unfinished(folder: Path) -> tuple[Path, ...]:

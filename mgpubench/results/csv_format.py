@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal, TextIO
 
 from mgpubench.errors import BenchError
+from mgpubench.results.whole_file import sync_file
 
 _CELL_SAFE = str.maketrans({"\r": " ", "\n": " ", "\0": "\N{REPLACEMENT CHARACTER}"})
 """One row is one line, so that an unfinished row can only be the last line of a file."""
@@ -37,12 +38,16 @@ def format_cell(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"{value} must not get into a result file")
-        # float.__repr__, because numpy's floats have a different one.
-        return float.__repr__(value)
+        return _format_float(value)
     text = str(value).translate(_CELL_SAFE)
     return f"'{text}" if isinstance(value, str) and is_formula(text) else text
+
+
+def _format_float(value: float) -> str:
+    if not math.isfinite(value):
+        raise ValueError(f"{value} must not get into a result file")
+    # float.__repr__, because numpy's floats have a different one.
+    return float.__repr__(value)
 
 
 def is_formula(text: str) -> bool:
@@ -68,8 +73,7 @@ def append_records(path: Path, columns: Sequence[str], records: Iterable[object]
     values = attrgetter(*columns)
     with _all_or_nothing(path), open_text(path, "a") as file:
         write_rows(file, (values(record) for record in records))
-        file.flush()
-        os.fsync(file.fileno())
+        sync_file(file)
 
 
 @contextmanager

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from mgpubench.config.types import MULTI_PROCESS_MODES
+from mgpubench.results.row_format import TOLERANCE
 from mgpubench.results.schema import RunRecord
-
-TOLERANCE = 0.01
-"""By this share figures may differ before a row contradicts itself: a spreadsheet may have kept
-only a few of their digits."""
-
-ONE_PROCESS = ("single", "dp")
-"""Modes in which one process drives all devices. The others have a process for each."""
 
 ASCENDING = ("step_time_median_s", "step_time_p95_s", "step_time_p99_s", "step_time_max_s")
 PARTS = (
@@ -51,7 +46,7 @@ def _batches(record: RunRecord) -> Iterator[str]:
 
 def _processes(record: RunRecord) -> Iterator[str]:
     mode, devices = record.mode, record.num_devices
-    expected = 1 if mode in ONE_PROCESS else devices
+    expected = devices if mode in MULTI_PROCESS_MODES else 1
     if record.world_size is not None and record.world_size != expected:
         yield f"world_size is {record.world_size}, and {mode} on {devices} devices has {expected}"
     if devices > 1 and "single" in (mode, record.effective_mode):

@@ -98,21 +98,13 @@ def check_writable(out: Path) -> None:
     Raises:
         RequestRefused: if `out`, or the nearest folder above it that exists, cannot be written.
     """
-    try:
-        places = (out, *out.absolute().parents)
-    except OSError as error:
-        raise RequestRefused(
-            f"results cannot be written to {out}: the current folder no longer exists",
-            "Change to another folder.",
-        ) from error
-    if session := next(filter(_is_session, places), None):
+    nearest = _nearest_existing(out)
+    if session := next(filter(_is_session, (out, *out.absolute().parents)), None):
         raise RequestRefused(
             f"results cannot be written to {out}: {session} is the folder of a session, and "
             "compare would not find one in it",
             f"Give a folder for sessions, such as --out {shell_path(session.parent)}",
         )
-    # lexists and not exists: a dangling symbolic link is in the way too.
-    nearest = next(place for place in places if os.path.lexists(place))
     if not nearest.is_dir():
         raise RequestRefused(
             f"results cannot be written to {out}: {nearest} is not a folder",
@@ -123,6 +115,19 @@ def check_writable(out: Path) -> None:
             f"results cannot be written to {out}: {nearest} is not writable",
             "Give another folder with --out, or change its permissions.",
         )
+
+
+def _nearest_existing(out: Path) -> Path:
+    """`out`, or the first folder above it that exists."""
+    try:
+        places = (out, *out.absolute().parents)
+    except OSError as error:
+        raise RequestRefused(
+            f"results cannot be written to {out}: the current folder no longer exists",
+            "Change to another folder.",
+        ) from error
+    # lexists and not exists: a dangling symbolic link is in the way too.
+    return next(place for place in places if os.path.lexists(place))
 
 
 def _is_session(folder: Path) -> bool:
@@ -187,16 +192,11 @@ def reopen_session(
     with _refusing(folder):
         lock = _lock(folder)
     try:
-        with _refusing(folder):
-            repairs = [
-                repair
-                for name, columns in files.items()
-                for repair in _repair(folder / name, columns)
-            ]
+        repairs = _repair_files(folder, files)
     except BaseException:
         os.close(lock)
         raise
-    return Session(session_id, folder, lock, tuple(repairs))
+    return Session(session_id, folder, lock, repairs)
 
 
 @contextmanager
@@ -224,6 +224,14 @@ def _lock(folder: Path) -> int:
     return file
 
 
+def _repair_files(folder: Path, files: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    repairs: list[str] = []
+    with _refusing(folder):
+        for name, columns in files.items():
+            repairs += _repair(folder / name, columns)
+    return tuple(repairs)
+
+
 def _repair(path: Path, columns: Sequence[str]) -> Iterator[str]:
     """Make a file begin with its header and end with a whole line; say what was removed."""
     path.touch()
@@ -234,11 +242,15 @@ def _repair(path: Path, columns: Sequence[str]) -> Iterator[str]:
     if whole < len(content):
         os.truncate(path, whole)
         yield f"{path}: the last line was unfinished, and was removed"
-    header = ",".join(columns)
     if not whole:
         with open_text(path, "a") as file:
             write_rows(file, [columns])
-    elif content.partition(b"\n")[0] != header.encode():
+    else:
+        _check_header(path, content.partition(b"\n")[0], columns)
+
+
+def _check_header(path: Path, header: bytes, columns: Sequence[str]) -> None:
+    if header != ",".join(columns).encode():
         raise RequestRefused(
             f"{path} does not have the columns it was made with, so no row can be added",
             "Another program has written to it. mgpubench compare may still read it.",

@@ -46,6 +46,13 @@ class EpochRecord:
     skipped_steps: int | None = None
     """Updates that the GradScaler skipped; None without it."""
     sitting: int = 1
+    device_type: str = ""
+    device_names: str = ""
+    """With counts. Like the columns around it, it may change when a training is resumed."""
+    machine: str = ""
+    loader_workers: int | None = None
+    """Of all ranks together."""
+    torch_version: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 
 @contextmanager
@@ -22,14 +22,19 @@ def write_whole(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
         with open(unfinished, "wb") as file:
             yield file
             if durable:
-                file.flush()
-                os.fsync(file.fileno())
+                sync_file(file)
         os.replace(unfinished, path)
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
     if durable:
         sync_folder(path.parent)
+
+
+def sync_file(file: BinaryIO | TextIO) -> None:
+    """Bring to the disk what was written to a file."""
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:

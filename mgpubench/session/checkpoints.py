@@ -14,7 +14,7 @@ from mgpubench.config.train_request import TrainOptions
 from mgpubench.errors import RequestRefused
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Job, Supervisor, open_supervisor
-from mgpubench.results.checkpoint_files import CHECKPOINTS, find_checkpoints
+from mgpubench.results.checkpoint_files import CHECKPOINTS, best_checkpoint
 from mgpubench.session.prepare import ask_torch
 from mgpubench.session.train_prepare import samples_to_evaluate
 from mgpubench.session.workers import (
@@ -110,11 +110,14 @@ def find_checkpoint(supervisor: Supervisor, path: Path) -> Path:
     if not path.is_dir():
         return path
     folder = path / CHECKPOINTS if (path / CHECKPOINTS).is_dir() else path
-    found = find_checkpoints(folder)
-    if not found:
+
+    def best_epoch(checkpoint: Path) -> int | None:
+        best = supervisor.call(READ_ABOUT, checkpoint).best
+        return best.epoch if best else None
+
+    found = best_checkpoint(folder, best_epoch)
+    if found is None:
         raise RequestRefused(
             f"{path} has no checkpoint", "Name a checkpoint, or the folder of a training."
         )
-    last = list(found.values())[-1]
-    best = supervisor.call(READ_ABOUT, last).best
-    return found.get(best.epoch, last) if best else last
+    return found

@@ -23,6 +23,8 @@ from mgpubench.session.workers import (
     CHECK_COMM_HOOK,
     CHECK_COMPILER,
     CHECK_DECODER,
+    CHECK_DEEPSPEED,
+    CHECK_SHARDING,
     DESCRIBE_TORCH,
     INSPECT_MODEL,
     TORCH,
@@ -116,8 +118,15 @@ def preflight(
     if compiled := [config for config in plan.runs if config.compiled]:
         supervisor.call(CHECK_COMPILER, compiled[0].device_type)
     hooks = {config.ddp.comm_hook: config for config in plan.runs if config.ddp.comm_hook != "none"}
-    for config in hooks.values():
-        supervisor.call(CHECK_COMM_HOOK, config, hide_gpus=config.device_type == "cpu")
+    sharded = {config.model: config for config in plan.runs if config.mode == "fsdp"}
+    engines = {config.accumulate: config for config in plan.runs if config.mode == "deepspeed"}
+    for check, configs in (
+        (CHECK_COMM_HOOK, hooks),
+        (CHECK_SHARDING, sharded),
+        (CHECK_DEEPSPEED, engines),
+    ):
+        for config in configs.values():
+            supervisor.call(check, config, hide_gpus=config.device_type == "cpu")
     return facts
 
 

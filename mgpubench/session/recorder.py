@@ -171,7 +171,7 @@ class Recorder:
             "loader_workers": config.total_workers if config.uses_folder else None,
             "global_batch": config.global_batch,
             "options": config.options,
-            "device_names": _device_names(config, machine),
+            "device_names": device_names(config, machine),
             "machine": machine.fingerprint,
             "torch_version": machine.torch_version,
             "cuda_version": machine.cuda_version,
@@ -219,7 +219,7 @@ def _parameter_bytes(config: RunConfig, model: ModelFacts) -> int:
     )
 
 
-def _device_names(config: RunConfig, machine: Machine) -> str:
+def device_names(config: RunConfig, machine: Machine) -> str:
     """The models of the devices that took part, with counts: `1x NVIDIA A + 1x NVIDIA B`."""
     if config.device_type == "cpu":
         return f"{config.num_devices}x {machine.cpu_model or 'CPU'}"

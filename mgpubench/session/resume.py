@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from mgpubench.config.plan import Plan
 from mgpubench.config.run_config import RunConfig
@@ -83,13 +84,7 @@ def read_progress(saved: SavedSession) -> Progress:
     Raises:
         ResultsUnreadable: if its runs.csv cannot be read.
     """
-    path = saved.folder / RUNS_CSV
-    records: list[RunRecord] = []
-    warnings: list[str] = []
-    # A session that was killed at its start has no file yet, or an empty one.
-    if path.exists() and path.stat().st_size:
-        reading = read_runs(path)
-        records, warnings = reading.records, merge({path: reading}).warnings
+    records, warnings = _read_records(saved.folder / RUNS_CSV)
     plan = saved.plan
     rounds = max((record.round or 0 for record in records if _is_in_order(record, plan)), default=0)
     return Progress(
@@ -97,6 +92,15 @@ def read_progress(saved: SavedSession) -> Progress:
         plan=plan.with_rounds(rounds) if rounds > plan.rounds else plan,
         warnings=tuple(warnings),
     )
+
+
+def _read_records(path: Path) -> tuple[list[RunRecord], list[str]]:
+    """The rows of a session so far, and warnings about those that cannot be used."""
+    # A session that was killed at its start has no file yet, or an empty one.
+    if not path.exists() or not path.stat().st_size:
+        return [], []
+    reading = read_runs(path)
+    return reading.records, merge({path: reading}).warnings
 
 
 def _is_in_order(record: RunRecord, plan: Plan) -> bool:
@@ -115,11 +119,9 @@ def check_unchanged(saved: SavedSession, now: Mapping[str, object]) -> None:
     """
     # Through JSON, like the old values: tuples become lists.
     present = json.loads(json.dumps(now))
-    changed = [
-        difference
-        for part, value in present.items()
-        for difference in _differences(part, _look_up(saved.document, part), value)
-    ]
+    changed: list[str] = []
+    for part, value in present.items():
+        changed += _differences(part, _look_up(saved.document, part), value)
     if changed:
         raise RequestRefused(
             f"--resume {saved.folder}: this has changed since the session began: "

@@ -55,5 +55,5 @@ def train_session(
         }
         now = datetime.now(UTC)
         with open_session(Path(request.work.out), document, now, TRAINING_FILES) as session:
-            trainer = Trainer(supervisor, session, call, first_epoch=first_epoch)
+            trainer = Trainer(supervisor, session, call, prepared.machine, first_epoch=first_epoch)
             return trainer.train(prepared.config(request, listing, session.folder, checkpoint))

@@ -73,6 +73,7 @@ class Prepared:
 
     supervisor: Supervisor
     plan: Plan
+    machine: Machine
     survey: Survey
     facts: ModelFacts
 
@@ -125,7 +126,7 @@ def prepare_training(
     for notice in (*plan.notices, *listing.warnings):
         display.notice(notice)
     facts = preflight(supervisor, plan, {request.work.data: listing})[plan.runs[0].model]
-    return Prepared(supervisor, plan, take_survey(machine, build), facts)
+    return Prepared(supervisor, plan, machine, take_survey(machine, build), facts)
 
 
 def plan_training(request: TrainRequest, machine: Machine, listing: ImageListing) -> Plan:

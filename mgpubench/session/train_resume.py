@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,22 +67,24 @@ def load_training(folder: Path) -> SavedTraining:
     return SavedTraining(saved, TrainRequest(work=saved.request, options=options))
 
 
-def resumed_request(saved: SavedTraining, given: Mapping[str, Any]) -> TrainRequest:
+def resumed_request(
+    saved: SavedTraining, given: Mapping[str, Any], options_of: Mapping[str, str]
+) -> TrainRequest:
     """What a resumed training is asked for: as before, but for the options that may change.
 
-    `given` holds the values of the options on the command line, by the names of their fields. The
-    global batch stays as it was.
+    `given` holds the values of the options on the command line, by the names of their fields, and
+    `options_of` each field's option, as a person types it. The global batch stays as it was.
 
     Raises:
         RequestRefused: if an option has another value than before, and may not.
     """
     work, options = saved.request.work, saved.request.options
+    before = {**asdict(work), **asdict(work.ddp), **asdict(options)}
     for name, value in given.items():
-        before = getattr(options if hasattr(options, name) else work, name)
-        if name not in MAY_CHANGE and value != before:
+        if name not in MAY_CHANGE and value != before[name]:
             raise RequestRefused(
-                f"--resume {saved.session.folder}: --{name.replace('_', '-')} was "
-                f"{_shown(before)}, and cannot be {_shown(value)} now",
+                f"--resume {saved.session.folder}: {options_of[name]} was "
+                f"{_shown(before[name])}, and cannot be {_shown(value)} now",
                 "Only --mode, --gpus, --device, --workers-per-gpu, --epochs and --timeout may "
                 "change.",
             )
@@ -96,7 +98,9 @@ def resumed_request(saved: SavedTraining, given: Mapping[str, Any]) -> TrainRequ
 
 
 def _shown(value: object) -> str:
-    return "not given" if value is None else str(value)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "not given" if value in (None, "") else str(value)
 
 
 def resume_training(saved: SavedTraining, request: TrainRequest, call: TrainCall) -> Trained:
@@ -129,7 +133,8 @@ def resume_training(saved: SavedTraining, request: TrainRequest, call: TrainCall
             prepared = prepare_training(supervisor, request, listing, call.display)
             check_unchanged(saved.session, prepared.trained_part(listing))
             config = prepared.config(request, listing, folder, start)
-            return Trainer(supervisor, session, call, sitting, first_epoch).train(config)
+            trainer = Trainer(supervisor, session, call, prepared.machine, sitting, first_epoch)
+            return trainer.train(config)
 
 
 def _last_checkpoint(folder: Path, saved: SavedTraining) -> tuple[Path | None, int]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mgpubench.config.machine_facts import Machine
 from mgpubench.config.train_config import TrainConfig
 from mgpubench.errors import BenchError, RunFailed
 from mgpubench.format import shell_path
@@ -23,6 +24,7 @@ from mgpubench.results.training import (
     EpochRecord,
     LossRecord,
 )
+from mgpubench.session.recorder import device_names
 from mgpubench.session.workers import (
     RUNNERS,
     TRAIN_RANK,
@@ -77,6 +79,7 @@ class Trainer:
     supervisor: Supervisor
     session: Session
     call: TrainCall
+    machine: Machine
     sitting: int = 1
     first_epoch: int = 0
     """Epochs that are behind the training already."""
@@ -125,6 +128,11 @@ class Trainer:
             num_devices=config.run.num_devices,
             global_batch=config.run.global_batch,
             sitting=self.sitting,
+            device_type=config.run.device_type,
+            device_names=device_names(config.run, self.machine),
+            machine=self.machine.fingerprint,
+            loader_workers=config.run.total_workers,
+            torch_version=self.machine.torch_version,
             **event,
         )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import RunConfig
-from mgpubench.config.types import BUILTIN_MODELS
+from mgpubench.config.types import BUILTIN_MODELS, DEFAULT_MODES
 from mgpubench.launch.loss_lines import LossReader
 from mgpubench.launch.pace import Pace
 from mgpubench.launch.step_count import STEP_COUNT_FILE, read_step_count
@@ -23,6 +23,8 @@ DESCRIBE_TORCH = "mgpubench.machine.cuda:describe_torch"
 CHECK_DECODER = "mgpubench.training.data.folder:check_decoder"
 INSPECT_MODEL = "mgpubench.training.preflight:inspect_model"
 CHECK_COMM_HOOK = "mgpubench.runners.comm_hooks:check_hook"
+CHECK_DEEPSPEED = "mgpubench.runners.deepspeed_check:check_deepspeed"
+CHECK_SHARDING = "mgpubench.training.sharding:check_sharding"
 CHECK_COMPILER = "mgpubench.training.compilation:check_compiler"
 RUN_RANK = "mgpubench.training.rank:run_rank"
 TRAIN_RANK = "mgpubench.training.rank:train_rank"
@@ -40,7 +42,7 @@ TRAINING = (
     *TORCH,
     "mgpubench.training.rank",
     "mgpubench.training.preflight",
-    *(f"{RUNNERS}.{mode}" for mode in ("single", "dp", "ddp")),
+    *(f"{RUNNERS}.{mode}" for mode in DEFAULT_MODES),
     "torch._dynamo",  # torch's optimizers import it at their first use, which takes a second
 )
 IMAGES = (*TRAINING, "mgpubench.training.data.decode")

@@ -7,14 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mgpubench.errors import RunFailed
-from mgpubench.results.checkpoint_files import (
-    file_name,
-    find_checkpoints,
-    latest_checkpoint,
-    remove_unfinished,
-)
+from mgpubench.results.checkpoint_files import file_name, find_checkpoints
 from mgpubench.results.whole_file import sync_folder
-from mgpubench.training.checkpoint import Content, load, save
+from mgpubench.training.checkpoint import Content, save
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,24 +19,6 @@ class Checkpoints:
     folder: Path
     keep: int
     """How many of the last ones are kept, besides the best one."""
-
-    def clean(self) -> tuple[Path, ...]:
-        """Remove what a killed process left unfinished, and name it. Needs the training's lock."""
-        return remove_unfinished(self.folder)
-
-    def latest(self) -> Path | None:
-        """The checkpoint of the last epoch."""
-        return latest_checkpoint(self.folder)
-
-    def best(self) -> Path | None:
-        """The checkpoint with the best evaluation, as the latest one says.
-
-        Raises:
-            RequestRefused: if the latest one cannot be read.
-        """
-        latest = self.latest()
-        best = load(latest).about.best if latest else None
-        return find_checkpoints(self.folder).get(best.epoch) if best else None
 
     def write(self, content: Content) -> Path:
         """Write the checkpoint of an epoch, and then remove those that are no longer kept.

@@ -144,31 +144,49 @@ class _Training:
         """Write a checkpoint by rank 0, and let the other ranks wait. Returns the seconds."""
         began_s = time.perf_counter()
         optimizer = _whole_state(self.step.optimizer, self.part.rank)
-        if self.part.rank == 0:
-            content = Content(
-                about=About(
-                    model=self.config.run.model,
-                    classes=self.config.classes,
-                    image_size=self.config.run.image_size,
-                    epoch=epoch,
-                    best=best,
-                    options=asdict(self.config.options),
-                ),
-                model=self.wrapped.plain.model.state_dict(),
-                optimizer=optimizer_by_name(optimizer, self.wrapped.plain.model.named_parameters()),
-                scaler=self.step.scaler.state_dict() if self.step.scaler.is_enabled() else None,
-            )
-            Checkpoints(self.config.checkpoints, self.config.options.keep).write(content)
+        # Where weights are shared out, all ranks gather them together.
+        if self.part.rank == 0 or self.wrapped.is_sharded:
+            content = self._content(epoch, best, optimizer)
+            if self.part.rank == 0:
+                Checkpoints(self.config.checkpoints, self.config.options.keep).write(content)
         self.part.on_progress()
         self.wrapped.barrier()
         return time.perf_counter() - began_s
+
+    def _content(self, epoch: int, best: Best | None, optimizer: torch.optim.Optimizer) -> Content:
+        """What a checkpoint holds; whole on rank 0 only."""
+        model, config = self.wrapped.plain.model, self.config
+        weights = model.state_dict()
+        for name in weights:
+            weights[name] = self._to_save(weights[name])
+        return Content(
+            about=About(
+                model=config.run.model,
+                classes=config.classes,
+                image_size=config.run.image_size,
+                epoch=epoch,
+                best=best,
+                options=asdict(config.options),
+            ),
+            model=weights,
+            optimizer=optimizer_by_name(optimizer, model.named_parameters(), self._to_save),
+            scaler=self.step.scaler.state_dict() if self.step.scaler.is_enabled() else None,
+        )
+
+    def _to_save(self, tensor: Tensor) -> Tensor:
+        """The whole of a tensor on rank 0, on the CPU if this device does not hold it anyway."""
+        whole = self.wrapped.whole_of(tensor)
+        if whole is tensor:
+            return tensor
+        return whole.cpu() if self.part.rank == 0 else tensor
 
 
 def evaluate_once(part: Part, wrapped: Wrapped, config: TrainConfig) -> Event:
     """Evaluate the checkpoint of a configuration on all ranks together."""
     assert config.resume_from is not None  # the checkpoint
     assert config.eval_listing is not None
-    load_into(wrapped.plain.model, load(config.resume_from).model)
+    weights = load(config.resume_from).model
+    load_into(wrapped.plain.model, weights, part_of=wrapped.part_of)
     batches = evaluation_batches(part, config.eval_listing)
     counts = evaluate(part, wrapped, batches, len(config.classes))
     return {**counts.shares(), "unreadable": counts.unreadable}
@@ -193,12 +211,14 @@ def _begin(
     if config.resume_from is None:
         if config.options.pretrained is not None:
             file = config.options.pretrained_file
-            load_pretrained(model, config.run.model, config.run.num_classes, file)
+            name, num_classes = config.run.model, config.run.num_classes
+            load_pretrained(model, name, num_classes, file, wrapped.part_of)
         return 0, None, None
     began_s = time.perf_counter()
     content = load(config.resume_from)
-    load_into(model, content.model)
-    load_optimizer_by_name(step.optimizer, content.optimizer, model.named_parameters())
+    load_into(model, content.model, part_of=wrapped.part_of)
+    names = model.named_parameters()
+    load_optimizer_by_name(step.optimizer, content.optimizer, names, wrapped.part_of)
     if content.scaler is not None:
         step.scaler.load_state_dict(dict(content.scaler))
     return content.about.epoch, content.about.best, time.perf_counter() - began_s

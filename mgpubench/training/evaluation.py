@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Subset
 from mgpubench.training.data.folder import EvaluationDataset
 from mgpubench.training.data.listing import load_samples
 from mgpubench.training.devices import Part
+from mgpubench.training.sharding import whole_model
 from mgpubench.training.technique import Wrapped
 
 MAX_CLASSES_WITHOUT_TOP5 = 5
@@ -63,10 +64,11 @@ def evaluate(
     """Count correct answers of the model, as it is without its wrapper.
 
     Running statistics are those of rank 0 on all ranks. Ranks may have different numbers of images,
-    so nothing is exchanged between them until all are done.
+    so nothing is exchanged between them until all are done, and shared out weights are gathered
+    first.
     """
     wrapped.share_buffers()
-    model = wrapped.plain
+    model = whole_model(part, wrapped)
     model.eval()
     totals = torch.zeros(4, dtype=torch.int64, device=part.device)
     with torch.no_grad():

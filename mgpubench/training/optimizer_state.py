@@ -6,13 +6,14 @@ changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from mgpubench.errors import RequestRefused
+from mgpubench.training.technique import itself
 
 NamedParameters = Iterable[tuple[str, nn.Parameter]]
 
@@ -20,8 +21,12 @@ HOW = frozenset({"params", "param_names", "foreach", "fused", "capturable", "dif
 """Settings of a group that say how an optimizer computes, and not what: they are not saved."""
 
 
-def optimizer_by_name(optimizer: Optimizer, named_parameters: NamedParameters) -> dict[str, Any]:
-    """The state and the settings of an optimizer, by name."""
+def optimizer_by_name(
+    optimizer: Optimizer,
+    named_parameters: NamedParameters,
+    to_save: Callable[[Tensor], Tensor] = itself,
+) -> dict[str, Any]:
+    """The state and the settings of an optimizer, by name. `to_save` changes each tensor."""
     names = _names(named_parameters)
     numbered = optimizer.state_dict()
     state, groups = {}, []
@@ -31,14 +36,23 @@ def optimizer_by_name(optimizer: Optimizer, named_parameters: NamedParameters) -
         groups.append({**settings, "params": in_group})
         for number, name in zip(saved["params"], in_group, strict=True):
             if number in numbered["state"]:
-                state[name] = numbered["state"][number]
+                values = numbered["state"][number]
+                state[name] = {
+                    key: to_save(value) if isinstance(value, Tensor) else value
+                    for key, value in values.items()
+                }
     return {"class": _class_name(optimizer), "state": state, "groups": groups}
 
 
 def load_optimizer_by_name(
-    optimizer: Optimizer, saved: Mapping[str, Any], named_parameters: NamedParameters
+    optimizer: Optimizer,
+    saved: Mapping[str, Any],
+    named_parameters: NamedParameters,
+    part_of: Callable[[Tensor, Tensor], Tensor] = itself,
 ) -> None:
     """Give an optimizer the state and the settings that `optimizer_by_name` saved, as copies.
+
+    `part_of` gives the part of a tensor that a sharded parameter keeps.
 
     Raises:
         RequestRefused: if they are those of another optimizer, or of other parameters.
@@ -58,7 +72,7 @@ def load_optimizer_by_name(
         groups.append({**group, **settings})
         for number, (name, parameter) in zip(group["params"], in_group.items(), strict=True):
             if name in saved["state"]:
-                state[number] = _copied(saved["state"][name], name, parameter)
+                state[number] = _copied(saved["state"][name], name, parameter, part_of)
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
@@ -76,15 +90,24 @@ def _check_names(own: set[str], saved: set[str]) -> None:
         raise _refusal(f"has parameters that the model lacks: {', '.join(sorted(saved - own))}")
 
 
-def _copied(values: Mapping[str, Any], name: str, parameter: nn.Parameter) -> dict[str, Any]:
+def _copied(
+    values: Mapping[str, Any],
+    name: str,
+    parameter: nn.Parameter,
+    part_of: Callable[[Tensor, Tensor], Tensor],
+) -> dict[str, Any]:
     """The state of one parameter. The tensors are still mapped from the file, so copy them."""
     copies = {}
     for key, value in values.items():
         if isinstance(value, Tensor):
             if value.dim() and value.shape != parameter.shape:
                 raise _refusal(f"has another shape for {key} of {name}")
-            # A count of steps stays on the CPU.
-            value = value.to(parameter.device, copy=True) if value.dim() else value.clone()
+            # A count of steps stays on the CPU, and whole.
+            value = (
+                part_of(value, parameter).to(parameter.device, copy=True)
+                if value.dim()
+                else value.clone()
+            )
         copies[key] = value
     return copies
 

@@ -40,7 +40,7 @@ def inspect_model(configs: Sequence[RunConfig]) -> ModelFacts:
     if first.uses_own_model:
         # Import it first: tensors that its module makes must not be on the meta device.
         find_function(first.model)
-    model = _make_on_meta(first)
+    model = make_on_meta(first)
     if any(is_lazy(parameter) for parameter in model.parameters()):
         raise RequestRefused(
             f"--model {first.model} has lazy parameters, which DataParallel and DDP cannot copy",
@@ -67,7 +67,12 @@ def inspect_model(configs: Sequence[RunConfig]) -> ModelFacts:
     )
 
 
-def _make_on_meta(config: RunConfig) -> nn.Module:
+def make_on_meta(config: RunConfig) -> nn.Module:
+    """The model of a run without numbers.
+
+    Raises:
+        RequestRefused: if there is no such model, or it cannot be built.
+    """
     try:
         with torch.device("meta"):
             return make_module(config.model, config.num_classes)
@@ -135,16 +140,20 @@ def _forward(
     trainable = TrainableModel(model, precision, channels_last=config.channels_last)
     outputs = trainable.train()(images)
     for output in outputs:
-        if output.dim() != 2 or len(output) != batch:
-            raise ValueError(
-                f"it returns the shape {tuple(output.shape)} instead of logits of shape ({batch}, "
-                "classes)"
-            )
-        if not output.shape[1]:
-            raise ValueError("it returns logits for 0 classes")
-        if not output.requires_grad:
-            raise ValueError("its logits do not depend on any trainable parameter")
+        _check_logits(output, batch)
     return min(int(output.shape[1]) for output in outputs)
+
+
+def _check_logits(output: torch.Tensor, batch: int) -> None:
+    if output.dim() != 2 or len(output) != batch:
+        raise ValueError(
+            f"it returns the shape {tuple(output.shape)} instead of logits of shape ({batch}, "
+            "classes)"
+        )
+    if not output.shape[1]:
+        raise ValueError("it returns logits for 0 classes")
+    if not output.requires_grad:
+        raise ValueError("its logits do not depend on any trainable parameter")
 
 
 def _refusal(config: RunConfig, batch: int, error: BaseException) -> RequestRefused:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mgpubench.config.types import BUILTIN_MODELS, is_own_model
 from mgpubench.errors import BenchError, RequestRefused
 from mgpubench.training.checkpoint import parse
 from mgpubench.training.models.by_name import make_module
+from mgpubench.training.technique import itself
 from mgpubench.training.torch_file import is_state_dict, read_torch_file
 from mgpubench.training.weights import load_into, shape_of
 
@@ -23,6 +24,10 @@ BATCH_COUNT = ".num_batches_tracked"
 
 OTHER_SCALE = ("googlenet", "inception_v3")
 """Models whose weights at torchvision expect images on another scale than all others."""
+
+OTHER_SCALE_NOTICE = (
+    "'s weights are for images on another scale, which the first epochs must make up for"
+)
 
 _HASH = re.compile(r"-([0-9a-f]{8,})\.pth$")
 """The beginning of the SHA-256 in the name of a file of torchvision."""
@@ -43,7 +48,11 @@ def check_pretrained(name: str, num_classes: int, file: Path | None) -> tuple[st
 
 
 def load_pretrained(
-    model: nn.Module, name: str, num_classes: int, file: Path | None
+    model: nn.Module,
+    name: str,
+    num_classes: int,
+    file: Path | None,
+    part_of: Callable[[Tensor, Tensor], Tensor] = itself,
 ) -> tuple[str, ...]:
     """Let a model begin with trained weights. Nothing is downloaded.
 
@@ -54,6 +63,7 @@ def load_pretrained(
         name: as --model names it.
         num_classes: that it was made for.
         file: a checkpoint, or a state dict; None for torchvision's own weights.
+        part_of: gives the part of a tensor that a sharded model keeps.
 
     Returns:
         Notices for the user.
@@ -64,9 +74,8 @@ def load_pretrained(
     path = file or find_torchvision_weights(name)
     state = _with_todays_names(_read_weights(path), model)
     own = model.state_dict()
-    new = load_into(
-        model, state, source=path, may_be_new=_depend_on_classes(name, num_classes, own)
-    )
+    may_be_new = _depend_on_classes(name, num_classes, own)
+    new = load_into(model, state, source=path, may_be_new=may_be_new, part_of=part_of)
     notices = [f"--pretrained: the weights are those of {path}"]
     if new:
         listed = ", ".join(f"{each} ({shape_of(own[each])})" for each in new)
@@ -74,10 +83,7 @@ def load_pretrained(
             f"--pretrained: random at the beginning, for {num_classes} classes: {listed}"
         )
     if file is None and name in OTHER_SCALE:
-        notices.append(
-            f"--pretrained: {name}'s weights are for images on another scale, which the "
-            "first epochs must make up for"
-        )
+        notices.append(f"--pretrained: {name}{OTHER_SCALE_NOTICE}")
     return tuple(notices)
 
 

@@ -24,7 +24,7 @@ class TrainStep:
     def __init__(self, wrapped: Wrapped, part: Part, recipe: Recipe | None = None) -> None:
         config = part.config
         self.recipe = recipe or measured_recipe(config.optimizer)
-        self.optimizer = make_optimizer(
+        self.optimizer = wrapped.optimizer or make_optimizer(
             wrapped.plain.parameters(), self.recipe, zero=config.ddp.zero
         )
         scales = config.precision == "amp-fp16"
@@ -68,7 +68,7 @@ class TrainStep:
             loss = loss + AUXILIARY_WEIGHT * self._loss(other, labels)
         if self._accumulate > 1:
             loss = loss / self._accumulate
-        self.scaler.scale(loss).backward()
+        self._wrapped.backward(self.scaler.scale(loss))
         return loss.detach()
 
     @property

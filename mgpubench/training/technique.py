@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from mgpubench.training.devices import Part
 from mgpubench.training.trainable import TrainableModel
@@ -19,8 +20,8 @@ def nothing() -> None:
     """What one process has to do to agree with others."""
 
 
-def itself(tensor: Tensor) -> Tensor:
-    """The sum over one process."""
+def itself(tensor: Tensor, own: Tensor | None = None) -> Tensor:
+    """The sum over one process, or a tensor of which each process has the whole."""
     return tensor
 
 
@@ -41,6 +42,16 @@ class Wrapped:
     """Gives all ranks the buffers of rank 0."""
     sum_over_ranks: Callable[[Tensor], Tensor] = itself
     """Adds a tensor of each rank up, on all ranks."""
+    is_sharded: bool = False
+    """True if each rank has only a part of each weight."""
+    whole_of: Callable[[Tensor], Tensor] = itself
+    """The whole of a weight, or of the optimizer's state for it. All ranks must ask together."""
+    part_of: Callable[[Tensor, Tensor], Tensor] = itself
+    """What this rank keeps of a whole tensor, if it is to become the second one."""
+    optimizer: Optimizer | None = None
+    """Of the technique itself, for the measured recipe; None: torch's."""
+    backward: Callable[[Tensor], object] = Tensor.backward
+    """The backward pass from a loss."""
 
 
 Work = Callable[[Part, Wrapped], Record]

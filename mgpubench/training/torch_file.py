@@ -125,15 +125,18 @@ def _unpickle(path: Path, *, mmap: bool) -> object:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     # A file of another program can make torch raise anything.
     except Exception as error:
-        text = message_of(error)
-        if found := _OBJECT.search(text):
-            raise RequestRefused(
-                f"{path} is refused: it holds {found.group(1)}, which could run code",
-                "Only tensors, numbers and text are read: "
-                "torch.save(model.state_dict(), file) writes no more.",
-            ) from error
-        raise RequestRefused(
-            f"{path} is damaged or not a checkpoint: torch cannot read it",
-            another_checkpoint(path) if mmap else NOT_OURS_HINT,
-            text,
-        ) from error
+        hint = another_checkpoint(path) if mmap else NOT_OURS_HINT
+        raise _refusal(path, message_of(error), hint) from error
+
+
+def _refusal(path: Path, text: str, hint: str) -> RequestRefused:
+    """The refusal of a file, from what torch says about it."""
+    if found := _OBJECT.search(text):
+        return RequestRefused(
+            f"{path} is refused: it holds {found.group(1)}, which could run code",
+            "Only tensors, numbers and text are read: "
+            "torch.save(model.state_dict(), file) writes no more.",
+        )
+    return RequestRefused(
+        f"{path} is damaged or not a checkpoint: torch cannot read it", hint, text
+    )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
 from mgpubench.errors import RequestRefused
+from mgpubench.training.technique import itself
 
 MOST_NAMES = 5
 """How many names of a kind an error names; all are in its details."""
@@ -20,11 +21,13 @@ def load_into(
     *,
     source: object = "the checkpoint",
     may_be_new: Collection[str] = (),
+    part_of: Callable[[Tensor, Tensor], Tensor] = itself,
 ) -> tuple[str, ...]:
     """Copy a state dict into a model. Every name and shape must fit.
 
     Tensors in `may_be_new` may be missing in `state`, or have another shape there. They stay as
-    they are in the model, and their names are returned. An error names `source`.
+    they are in the model, and their names are returned. An error names `source`. `part_of` gives
+    the part of a tensor that a sharded model keeps.
 
     Raises:
         RequestRefused: if something does not fit. The model is then unchanged.
@@ -43,7 +46,9 @@ def load_into(
         ],
     }
     _refuse(faults, source)
-    fitting = OrderedDict((name, state[name]) for name in state if name not in new)
+    fitting = OrderedDict(
+        (name, part_of(state[name], own[name])) for name in state if name not in new
+    )
     vars(fitting).update(getattr(state, "__dict__", {}))  # versions of the modules' formats
     model.load_state_dict(fitting, strict=not new)
     return new

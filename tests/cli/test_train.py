@@ -33,7 +33,9 @@ def train(run_here: Train, photos: Callable[..., Path], tmp_path: Path) -> Train
 def done(result: Here) -> Path:
     """The folder of a training that has ended well."""
     assert result.exit_code == 0, result.err
-    return Path(result.err.splitlines()[-1].removeprefix("results: "))
+    results, compare = result.err.splitlines()[-2:]
+    assert compare == results.replace("results:", "compare: mgpubench compare")
+    return Path(results.removeprefix("results: "))
 
 
 def refusal(result: Here) -> str:
@@ -67,34 +69,50 @@ def new(*options: object) -> tuple[object, ...]:
 def test_a_training_that_changes_its_mode_equals_one_that_goes_through(
     train: Train, tmp_path: Path
 ) -> None:
-    """dp for 3 epochs, ddp for 2, then single: an mlp has no BatchNorm."""
+    """dp for 3 epochs, ddp, fsdp, then single: an mlp has no BatchNorm."""
     mlp = ("--model", "mlp", "--keep", 9)
     whole = tmp_path / done(train(*new(*mlp, "--mode", "single", "--epochs", 6)))
     first = tmp_path / done(train(*new(*mlp, "--mode", "dp", "--gpus", 2, "--epochs", 3)))
     again = ("train", "--resume", first.relative_to(tmp_path))
-    done(train(*again, "--mode", "ddp", "--gpus", 3, "--epochs", 5))
+    done(train(*again, "--mode", "ddp", "--gpus", 3, "--epochs", 4))
+    done(train(*again, "--mode", "fsdp", "--gpus", 2, "--epochs", 5))
     done(train(*again, "--mode", "single", "--gpus", 1, "--epochs", 6))
     epochs = rows(first)
     assert [(row["epoch"], row["mode"], row["sitting"]) for row in epochs] == [
         *((str(epoch), "dp", "1") for epoch in (1, 2, 3)),
-        *((str(epoch), "ddp", "2") for epoch in (4, 5)),
-        ("6", "single", "3"),
+        ("4", "ddp", "2"),
+        ("5", "fsdp", "3"),
+        ("6", "single", "4"),
     ]
     for row, other in zip(epochs, rows(whole), strict=True):
         assert float(row["train_loss"]) == pytest.approx(float(other["train_loss"]), rel=1e-5)
         assert (row["samples"], row["dropped_images"], row["global_batch"]) == ("18", "2", "6")
-    for epoch in (3, 5, 6):
+    for epoch in (3, 4, 5, 6):
         assert_close(weights(first, epoch), weights(whole, epoch))
 
 
 @pytest.mark.parametrize("model", ["mlp", "tiny-cnn"])
-def test_dp_and_ddp_train_the_same_weights(train: Train, tmp_path: Path, model: str) -> None:
+def test_dp_ddp_and_fsdp_train_the_same_weights(train: Train, tmp_path: Path, model: str) -> None:
     """Also with BatchNorm, since device d takes the same part of each batch."""
-    dp, ddp = (
-        tmp_path / done(train(*new("--model", model, "--mode", mode, "--gpus", 2, "--epochs", 3)))
-        for mode in ("dp", "ddp")
+    options = ("--model", model, "--gpus", 2, "--epochs", 3)
+    dp, ddp, fsdp = (
+        tmp_path / done(train(*new(*options, "--mode", mode))) for mode in ("dp", "ddp", "fsdp")
     )
     assert_close(weights(dp, 3), weights(ddp, 3))
+    assert_close(weights(ddp, 3), weights(fsdp, 3))
+
+
+def test_fsdp_clips_the_norm_of_all_gradients_together(train: Train, tmp_path: Path) -> None:
+    """Each rank has only a part of them."""
+    options = ("--model", "tiny-cnn", "--gpus", 2, "--epochs", 1)
+    clip = ("--clip-grad-norm", 0.1)
+    plain, clipped, sharded = (
+        tmp_path / done(train(*new(*options, "--mode", mode, *extra)))
+        for mode, extra in (("ddp", ()), ("ddp", clip), ("fsdp", clip))
+    )
+    assert_close(weights(clipped, 1), weights(sharded, 1))
+    one, other = (weights(folder, 1)["11.bias"] for folder in (plain, clipped))
+    assert not torch.allclose(one, other, atol=1e-4)
 
 
 def test_ctrl_c_in_the_second_epoch_and_resume_end_bit_equal(
@@ -125,7 +143,7 @@ def test_evaluation_counts_each_image_once_on_any_number_of_ranks(
     folder = done(train(*new("--model", "tiny-cnn", "--mode", "single", "--epochs", 1)))
     figures = [
         json.loads(result.out)
-        for mode, count in (("single", 1), ("dp", 2), ("ddp", 2), ("ddp", 3))
+        for mode, count in (("single", 1), ("dp", 2), ("ddp", 3), ("fsdp", 2), ("fsdp", 3))
         for result in [
             train(
                 *("evaluate", folder, "--data", "photos", "--device", "cpu", "--format", "json"),
@@ -217,6 +235,12 @@ def test_a_resumed_training_keeps_its_options_and_its_images(train: Train, tmp_p
     folder = done(train(*new(*mlp)))
     again = ("train", "--resume", folder)
     assert refusal(train(*again, "--lr", 1)).endswith("--lr was 0.05, and cannot be 1.0 now")
+    assert refusal(train(*again, "--compile")).endswith("--compile was off, and cannot be on now")
+    assert refusal(train(*again, "--zero")).endswith("--zero was off, and cannot be on now")
+    assert refusal(train(*again, "--augment")).endswith("--augment was off, and cannot be on now")
+    assert refusal(train(*again, "--eval-data", "photos")).endswith(
+        "--eval-data was not given, and cannot be photos now"
+    )
     assert "cannot be shared equally by 4 devices" in refusal(
         train(*again, "--mode", "ddp", "--gpus", 4, "--epochs", 2)
     )

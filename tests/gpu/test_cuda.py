@@ -63,8 +63,9 @@ def test_events_sum_to_the_window_and_agree_with_the_host(start: Start, tmp_path
     assert ("short-window" in row["findings"].split(";")) == (float(row["window_s"]) < 1)
 
 
-def test_ddp_with_one_rank_over_nccl(start: Start, tmp_path: Path) -> None:
-    command = start(*SMALL, "--mode", "ddp", "--gpus", 1)
+@pytest.mark.parametrize("mode", ["ddp", "fsdp"])
+def test_one_rank_over_nccl(start: Start, tmp_path: Path, mode: str) -> None:
+    command = start(*SMALL, "--mode", mode, "--gpus", 1)
     assert command.wait(120) == 0, command.err
     (row,) = rows(tmp_path)
     assert (row["backend"], row["world_size"]) == ("nccl", "1")

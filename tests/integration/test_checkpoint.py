@@ -272,29 +272,18 @@ def names(folder: Path) -> list[str]:
 
 def test_the_last_ones_and_the_best_one_are_kept(tmp_path: Path) -> None:
     folder = Checkpoints(tmp_path / "checkpoints", keep=2)
-    assert (folder.latest(), folder.best(), folder.clean()) == (None, None, ())
     write(folder, 1, best=1)
     write(folder, 2, best=2)
     write(folder, 3, 4, 5, best=2)
     assert names(folder.folder) == ["epoch-0002.pt", "epoch-0004.pt", "epoch-0005.pt"]
-    assert folder.latest() == folder.folder / "epoch-0005.pt"
-    assert folder.best() == folder.folder / "epoch-0002.pt"
     write(folder, 6, best=6)
     assert names(folder.folder) == ["epoch-0005.pt", "epoch-0006.pt"]
 
 
-def test_without_an_evaluation_there_is_no_best_one(tmp_path: Path) -> None:
+def test_without_an_evaluation_only_the_last_ones_are_kept(tmp_path: Path) -> None:
     folder = Checkpoints(tmp_path, keep=1)
     write(folder, 1, 2)
     assert names(tmp_path) == ["epoch-0002.pt"]
-    assert folder.best() is None
-
-
-def test_a_best_one_that_was_removed_is_not_named(tmp_path: Path) -> None:
-    folder = Checkpoints(tmp_path, keep=1)
-    write(folder, 1, 2, best=1)
-    (tmp_path / "epoch-0001.pt").unlink()
-    assert folder.best() is None
 
 
 def test_other_files_are_left_alone(tmp_path: Path) -> None:
@@ -303,7 +292,6 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"mine")
     folder = Checkpoints(tmp_path, keep=1)
     write(folder, 1, 2, 3)
-    assert folder.clean() == ()
     assert names(tmp_path) == sorted([*foreign, "epoch-0003.pt"])
     assert all((tmp_path / name).read_bytes() == b"mine" for name in foreign)
 

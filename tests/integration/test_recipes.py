@@ -42,6 +42,7 @@ Train = Callable[..., list[Result]]
 
 DP = {"mode": "dp", "effective_mode": "cpu-replicas", "num_devices": 2}
 DDP = {"mode": "ddp", "effective_mode": "ddp", "num_devices": 2}
+FSDP = {"mode": "fsdp", "effective_mode": "fsdp", "num_devices": 2}
 
 
 def difference(found: Numbers, expected: Numbers) -> float:
@@ -88,7 +89,7 @@ def test_dp_and_ddp_train_batchnorm_models_to_equal_weights_on_real_images(
     )
 
 
-@pytest.mark.parametrize("mode", [{}, DP, DDP], ids=["single", "dp", "ddp"])
+@pytest.mark.parametrize("mode", [{}, DP, DDP, FSDP], ids=["single", "dp", "ddp", "fsdp"])
 def test_two_micro_batches_train_like_one_batch_of_twice_the_size(
     train: Train, mode: dict[str, Any]
 ) -> None:
@@ -97,6 +98,31 @@ def test_two_micro_batches_train_like_one_batch_of_twice_the_size(
     for one, two in zip(once, twice, strict=True):
         assert difference(two["weights"], one["weights"]) < 1e-5
         assert two["losses"] == pytest.approx(one["losses"], rel=1e-5)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("model", ["mlp", "tiny-cnn", "resnet18"])
+def test_fsdp_trains_to_the_weights_of_ddp(train: Train, model: str, accumulate: int) -> None:
+    """Also with BatchNorm: each rank averages over its own images in both."""
+    work = {"model": model, "batch_per_device": 8, "accumulate": accumulate, "image_size": 32}
+    ddp, fsdp = train(**work, **DDP), train(**work, **FSDP)
+    for one, other in zip(ddp, fsdp, strict=True):
+        assert difference(other["weights"], one["weights"]) < 1e-5
+        assert other["losses"] == pytest.approx(one["losses"], rel=1e-5)
+    if model != "mlp":
+        assert difference(fsdp[0]["buffers"], ddp[0]["buffers"]) < 1e-5
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_each_rank_of_fsdp_has_its_part_of_the_optimizers_state(
+    train: Train, optimizer: str
+) -> None:
+    work = {"model": "mlp", "optimizer": optimizer}
+    ddp, fsdp = train(**work, **DDP), train(**work, **FSDP)
+    assert difference(fsdp[0]["weights"], ddp[0]["weights"]) < 1e-5
+    kept = [rank["state_bytes"] for rank in fsdp]
+    assert sum(kept) == pytest.approx(ddp[0]["state_bytes"], rel=0.01)
+    assert max(kept) < 0.51 * ddp[0]["state_bytes"]
 
 
 def test_accumulated_batches_are_not_exchanged_but_for_the_last(train: Train) -> None:
@@ -159,7 +185,7 @@ def by_hand(optimizer: str, config: RunConfig) -> Numbers:
     }
 
 
-@pytest.mark.parametrize("mode", [{}, DP, DDP], ids=["single", "dp", "ddp"])
+@pytest.mark.parametrize("mode", [{}, DP, DDP, FSDP], ids=["single", "dp", "ddp", "fsdp"])
 @pytest.mark.parametrize(
     ("precision", "weights", "tolerance"),
     [
@@ -225,7 +251,7 @@ def measured(supervisor: Supervisor, **changes: Any) -> tuple[RunConfig, list[Ra
     ("function", "skipped", "is_finite"),
     [("overflows_first", 1, True), ("overflows_last", 1, True), ("overflows_always", 4, False)],
 )
-@pytest.mark.parametrize("mode", [{}, DDP], ids=["single", "ddp"])
+@pytest.mark.parametrize("mode", [{}, DDP, FSDP], ids=["single", "ddp", "fsdp"])
 def test_steps_that_the_scaler_skips_are_counted_and_do_not_spoil_the_loss(
     supervisor: Supervisor, function: str, skipped: int, is_finite: bool, mode: dict[str, Any]
 ) -> None:

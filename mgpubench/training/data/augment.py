@@ -23,11 +23,7 @@ def make_augmentation(seed: int, image_size: int) -> Callable[[Tensor, int, int]
     """
 
     def augment(image: Tensor, epoch: int, index: int) -> Tensor:
-        # The transform draws from torch's default generator. Seeding it this way takes a
-        # microsecond; torch.manual_seed, which also seeds the devices, takes 140.
-        torch.default_generator.manual_seed(
-            random.Random(f"{seed}/{epoch}/{index}").getrandbits(63)
-        )
+        _seed_default_generator(f"{seed}/{epoch}/{index}")
         place = RandomResizedCrop.get_params(image, list(SCALE), list(RATIO))
         size = [image_size, image_size]
         cropped: Tensor = functional.resized_crop(image, *place, size, antialias=True)
@@ -36,3 +32,9 @@ def make_augmentation(seed: int, image_size: int) -> Callable[[Tensor, int, int]
         return cropped
 
     return augment
+
+
+def _seed_default_generator(seed: str) -> None:
+    """Seed the generator that the transforms draw from."""
+    # This takes a microsecond; torch.manual_seed, which also seeds the devices, takes 140.
+    torch.default_generator.manual_seed(random.Random(seed).getrandbits(63))

@@ -43,26 +43,32 @@ def decode_rgb(path: str) -> Tensor:
         UnreadableImage: if it cannot be read.
     """
     try:
-        # torchvision's read_file maps the file: if it were truncated meanwhile, the process would
-        # be killed.
-        with open(path, "rb") as file:
-            content = bytearray(file.read(len(JPEG_SIGNATURE)))
-            if content != JPEG_SIGNATURE:
-                return _decode_with_pillow(path)
-            content += file.read()
-        num_pixels = jpeg_pixels(content)
-        if num_pixels is None or num_pixels > _pixel_limit():
-            _check_header(path)
-        encoded = torch.frombuffer(content, dtype=torch.uint8)
-        with _without_warnings():
-            image: Tensor = decode_jpeg(encoded, ImageReadMode.UNCHANGED)
+        image = _decode_if_jpeg(path)
     except UnreadableImage:
         raise
     except (OSError, RuntimeError):
         return _decode_with_pillow(path)
-    if len(image) == 1:
-        return image.expand(3, -1, -1)
-    return image if len(image) == 3 else _decode_with_pillow(path)
+    if image is None or len(image) not in (1, 3):
+        return _decode_with_pillow(path)
+    return image if len(image) == 3 else image.expand(3, -1, -1)
+
+
+def _decode_if_jpeg(path: str) -> Tensor | None:
+    """A JPEG as uint8 of shape (channels, height, width); None if the file is no JPEG."""
+    # torchvision's read_file maps the file: if it were truncated meanwhile, the process would be
+    # killed.
+    with open(path, "rb") as file:
+        content = bytearray(file.read(len(JPEG_SIGNATURE)))
+        if content != JPEG_SIGNATURE:
+            return None
+        content += file.read()
+    num_pixels = jpeg_pixels(content)
+    if num_pixels is None or num_pixels > _pixel_limit():
+        _check_header(path)
+    encoded = torch.frombuffer(content, dtype=torch.uint8)
+    with _without_warnings():
+        image: Tensor = decode_jpeg(encoded, ImageReadMode.UNCHANGED)
+    return image
 
 
 def jpeg_pixels(content: bytes | bytearray) -> int | None:
@@ -145,7 +151,7 @@ def _decode_with_pillow(path: str) -> Tensor:
 
 @contextlib.contextmanager
 def _without_warnings() -> Iterator[None]:
-    """A warning about an image is not seen in a worker, and is no error.
+    """A warning about an image is not seen in a worker, and is never an error.
 
     Torchvision 0.29 warns that its decoders will move to TorchCodec. We report huge images
     ourselves.

@@ -53,24 +53,32 @@ def _from_torchvision(name: str, num_classes: int) -> nn.Module:
 
 def _unknown(name: str) -> RequestRefused:
     """Say that torchvision has no such classification model, and suggest similar names."""
+    if task := _other_task(name):
+        return RequestRefused(
+            f"--model {name} is a model for {task}, and mgpubench trains image classification",
+            "Use a classification model, such as resnet50.",
+        )
+    if "." in name:
+        own = ":".join(name.rsplit(".", 1))
+        hint = f"Your own function has a colon before its name: --model {own}"
+    else:
+        hint = _similar_names(name)
+    return RequestRefused(f"--model {name} is unknown", hint)
+
+
+def _other_task(name: str) -> str:
+    """What a model of torchvision is for if not for classification; empty if it has no such."""
     from torchvision import models
 
     for kind in ("detection", "segmentation", "video", "quantization", "optical_flow"):
         if name in models.list_models(module=getattr(models, kind)):
-            task = kind.replace("_", " ")
-            return RequestRefused(
-                f"--model {name} is a model for {task}, and mgpubench trains image classification",
-                "Use a classification model, such as resnet50.",
-            )
-    if "." in name:
-        own = ":".join(name.rsplit(".", 1))
-        return RequestRefused(
-            f"--model {name} is unknown",
-            f"Your own function has a colon before its name: --model {own}",
-        )
+            return kind.replace("_", " ")
+    return ""
+
+
+def _similar_names(name: str) -> str:
+    from torchvision import models
+
     known = [*BUILTIN_MODELS, *models.list_models(module=models)]
     near = difflib.get_close_matches(name, known, n=3)
-    return RequestRefused(
-        f"--model {name} is unknown",
-        f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(known)}.",
-    )
+    return f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(known)}."

@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 from torch import nn
@@ -18,7 +19,6 @@ from mgpubench.training.models.switches import SWITCHES
 
 _turned: dict[str, dict[str, Any]] = {}
 """The switches that each module has turned while it was imported: its function may need them."""
-
 
 PARALLEL_PACKAGES = ("torch.nn.parallel", "torch.distributed", "deepspeed.runtime", "fairscale")
 """Where modules come from that spread a model over several devices by themselves."""
@@ -31,6 +31,20 @@ def find_function(name: str) -> Callable[[], object]:
         RequestRefused: if the module cannot be imported, or has no such function.
     """
     module_name, _, function_name = name.partition(":")
+    module = _import_module(name, module_name)
+    function: Callable[[], object] | None = getattr(module, function_name, None)
+    if function is None:
+        raise _no_function(name, module)
+    if not callable(function):
+        raise RequestRefused(
+            f"--model {name}: {function_name} is not a function, but of type "
+            f"{type(function).__name__}",
+            "Name a function without arguments that returns a torch.nn.Module.",
+        )
+    return function
+
+
+def _import_module(name: str, module_name: str) -> ModuleType:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # first, as for `python -m`
     try:
@@ -44,22 +58,17 @@ def find_function(name: str) -> Callable[[], object]:
             "".join(traceback.format_exception(error)),
         ) from error
     _turned.setdefault(module_name, turned)
-    function: Callable[[], object] | None = getattr(module, function_name, None)
-    if not callable(function):
-        if function is not None:
-            raise RequestRefused(
-                f"--model {name}: {function_name} is not a function, but of type "
-                f"{type(function).__name__}",
-                "Name a function without arguments that returns a torch.nn.Module.",
-            )
-        near = difflib.get_close_matches(function_name, dir(module), n=1)
-        raise RequestRefused(
-            f"--model {name}: {module_name} has no function {function_name}",
-            f"Did you mean {module_name}:{near[0]}?"
-            if near
-            else f"The module is {module.__file__}.",
-        )
-    return function
+    return module
+
+
+def _no_function(name: str, module: ModuleType) -> RequestRefused:
+    """Say that the module has no such function, and suggest a similar name."""
+    module_name, _, function_name = name.partition(":")
+    near = difflib.get_close_matches(function_name, dir(module), n=1)
+    return RequestRefused(
+        f"--model {name}: {module_name} has no function {function_name}",
+        f"Did you mean {module_name}:{near[0]}?" if near else f"The module is {module.__file__}.",
+    )
 
 
 def own_model(name: str) -> nn.Module:
@@ -80,6 +89,12 @@ def own_model(name: str) -> nn.Module:
             f"--model {name} returns an object of type {type(model).__name__}",
             "The function must return a torch.nn.Module.",
         )
+    _check_plain(name, model)
+    return model
+
+
+def _check_plain(name: str, model: nn.Module) -> None:
+    """Refuse what would train in another way than the row says."""
     if wrapper := next(filter(_is_parallel, _with_hidden(model)), None):
         raise RequestRefused(
             f"--model {name} has a module of type {type(wrapper).__name__} in it, which uses "
@@ -91,7 +106,6 @@ def own_model(name: str) -> nn.Module:
             f"--model {name} returns a module that is already compiled",
             "Return it uncompiled, and add --compile: that keeps compiling out of the window.",
         )
-    return model
 
 
 def _with_hidden(model: nn.Module) -> Iterator[nn.Module]:

@@ -181,6 +181,29 @@ def test_speedup_is_over_single_with_any_baseline():
     assert rows["dp"].versus_dp is rows["single"].versus_dp is None
 
 
+def test_fsdp_is_compared_like_every_other_mode():
+    fsdp = [rate * 0.9 for rate in DDP]
+    rows = rows_of([*THREE_MODES, *rounds("fsdp", fsdp)])
+    assert [row.mode for row in rows] == ["single", "dp", "ddp", "fsdp"]
+    expected = scipy_stats.gmean(fsdp) / scipy_stats.gmean(SINGLE)
+    assert rows[3].speedup == rows[3].versus_baseline.ratio == pytest.approx(expected)
+    assert rows[3].scaling_efficiency == pytest.approx(expected / 2)
+    assert rows[3].versus_baseline.verdict == "faster"
+    assert rows[3].versus_dp is None
+    against_ddp = by_mode([*THREE_MODES, *rounds("fsdp", fsdp)], "ddp")["fsdp"]
+    assert against_ddp.versus_baseline.ratio == pytest.approx(0.9)
+    assert against_ddp.versus_baseline.verdict == "slower"
+
+
+def test_ddp_is_the_baseline_of_fsdp_if_there_is_no_other():
+    rows = by_mode([*rounds("ddp", DDP), *rounds("fsdp", DDP)])
+    assert rows["ddp"].versus_baseline is None
+    assert rows["fsdp"].versus_baseline.baseline == "ddp"
+    assert rows["fsdp"].versus_baseline.is_default
+    alone = by_mode(rounds("fsdp", DDP))["fsdp"].versus_baseline
+    assert (alone.baseline, alone.comparison) == ("", None)
+
+
 def test_devices_that_share_cores_or_one_gpu_have_no_scaling_efficiency():
     on_cpu = by_mode([run("single", device_type="cpu"), run("ddp", 120.0, device_type="cpu")])
     on_one_gpu = by_mode([run("single"), run("ddp", 120.0, effective_mode="oversubscribed")])

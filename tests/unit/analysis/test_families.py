@@ -173,7 +173,8 @@ def test_a_verdict_of_one_row_can_become_undecided_in_a_larger_table() -> None:
             Baseline(mode="ddp", options="bucket_cap_mb=50;env:A=b/c"),
         ),
         ("cap50", Baseline(variant="cap50")),
-        ("fsdp", Baseline(variant="fsdp")),
+        ("fsdp", Baseline(mode="fsdp")),
+        ("zero", Baseline(variant="zero")),
     ],
 )
 def test_a_baseline_is_a_mode_a_mode_with_options_or_a_variant(

@@ -10,7 +10,7 @@ from mgpubench.analysis.findings.catalogue import findings_of
 from mgpubench.analysis.findings.kind import MeasuredRun
 from mgpubench.analysis.groups import group_of, group_records
 from mgpubench.analysis.metrics import summarize
-from mgpubench.results.parse import parse_row
+from mgpubench.results.parse import RUN_ROWS
 from mgpubench.results.session_folder import RUN_COLUMNS
 from tests.conftest import make_cpu_config, make_run_record
 
@@ -30,7 +30,7 @@ def test_other_work_is_another_group(change: dict[str, Any]) -> None:
 def test_the_columns_come_last_and_may_be_missing() -> None:
     assert RUN_COLUMNS[-3:] == ("optimizer", "accumulate", "skipped_steps")
     header = ("schema_version", "status", "mode", "num_devices", "throughput_samples_per_s")
-    record = parse_row(header, ("1", "ok", "ddp", "2", "10"))
+    record = RUN_ROWS.parse_row(header, ("1", "ok", "ddp", "2", "10"))
     assert (record.optimizer, record.accumulate, record.skipped_steps) == ("", None, None)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from mgpubench.analysis.compare import compare
 from mgpubench.analysis.selection import select_sessions
+from mgpubench.config.types import MODES
 from mgpubench.errors import NoUsableResults, ResultsUnreadable
 from mgpubench.results.read import is_from_future, sessions_from_future
 from tests.conftest import make_run_record as run
@@ -26,7 +27,7 @@ def selected(root: Path) -> dict[str, set[str]]:
     return {folder.name: modes for folder, modes in select_sessions(root).modes.items()}
 
 
-ALL = {"single", "dp", "ddp"}
+ALL = set(MODES)
 
 
 def test_a_newest_session_with_all_modes_stands_alone(tmp_path: Path) -> None:
@@ -50,6 +51,16 @@ def test_runs_of_one_mode_each_meet(tmp_path: Path) -> None:
     versus = rows["ddp"].versus_dp
     assert versus is not None
     assert (versus.ratio, versus.verdict) == (1.0, None)
+
+
+def test_only_the_modes_of_all_are_lacking(tmp_path: Path) -> None:
+    """fsdp is never added, but the others are added to it."""
+    write_session(tmp_path, MONDAY, runs("single", "dp", "fsdp"))
+    write_session(tmp_path, TUESDAY, runs("ddp"))
+    assert selected(tmp_path) == {TUESDAY: ALL, MONDAY: {"single", "dp"}}
+    write_session(tmp_path, WEDNESDAY, runs("fsdp"))
+    expected = {WEDNESDAY: ALL, TUESDAY: {"ddp"}, MONDAY: {"single", "dp"}}
+    assert selected(tmp_path) == expected
 
 
 def test_each_mode_that_is_lacking_comes_from_the_newest_session_that_has_it(

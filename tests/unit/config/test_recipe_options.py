@@ -46,7 +46,7 @@ def test_accumulation_and_a_static_graph_exclude_each_other() -> None:
         ({"zero": True, "comm_hook": "powersgd"}, "--comm-hook, --zero"),
     ],
 )
-@pytest.mark.parametrize("modes", [("dp",), ("single",), ("single", "dp")])
+@pytest.mark.parametrize("modes", [("dp",), ("single",), ("single", "dp"), ("fsdp",)])
 def test_an_option_of_ddp_is_refused_where_no_run_of_ddp_is_asked_for(
     options: dict[str, Any], named: str, modes: Any
 ) -> None:

@@ -69,10 +69,19 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
         {
             "modes": ("single", "dp"),
             "ddp": DdpOptions(bucket_cap_mb=50.0, find_unused_parameters=True),
-            "backend": "gloo",
         },
-        "--bucket-cap-mb, --find-unused-parameters, --backend: only for ddp, which "
-        "--mode single,dp does not run",
+        "--bucket-cap-mb, --find-unused-parameters: only for ddp, which --mode single,dp does not "
+        "run",
+        "",
+    ),
+    (
+        {"modes": ("single", "dp"), "backend": "gloo"},
+        "--backend: only for ddp, fsdp and deepspeed, which --mode single,dp does not run",
+        "",
+    ),
+    (
+        {"modes": ("fsdp",), "ddp": DdpOptions(static_graph=True)},
+        "--static-graph: only for ddp, which --mode fsdp does not run",
         "",
     ),
     *(
@@ -93,6 +102,39 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
         "--compile and --mode dp exclude each other: in DataParallel's replicas compiled models "
         "have run uncompiled, or failed",
         "Use --compile --mode single,ddp.",
+    ),
+    (
+        {"compiled": True, "modes": ("ddp", "fsdp")},
+        "--compile and --mode fsdp exclude each other: torch.compile stops at every unit of a "
+        "sharded model, and has failed there",
+        "Use --compile --mode single,ddp.",
+    ),
+    (
+        {"compiled": True, "modes": ("deepspeed",)},
+        "--compile and --mode deepspeed exclude each other: it would keep the gradients of the "
+        "pass that compiles the model",
+        "Use --compile --mode single,ddp.",
+    ),
+    (
+        {"channels_last": True, "modes": ("deepspeed",)},
+        "--channels-last and --mode deepspeed exclude each other: it puts all weights into the "
+        "default memory format",
+        "Use --channels-last with the other modes.",
+    ),
+    *(
+        (
+            {"precision": precision, "modes": ("deepspeed", "ddp")},
+            f"--precision {precision} and --mode deepspeed exclude each other: DeepSpeed has a way "
+            "of its own, which is not the work of the other modes",
+            "Use --precision amp-bf16, tf32 or fp32.",
+        )
+        for precision in ("amp-fp16", "bf16", "fp16")
+    ),
+    (
+        {"channels_last": True, "modes": ("ddp", "fsdp")},
+        "--channels-last and --mode fsdp exclude each other: torch shares out only weights in the "
+        "default memory format",
+        "Use --channels-last with the other modes.",
     ),
     *(
         (

@@ -39,16 +39,24 @@ def test_workers_do_not_get_a_variable_that_overrides_the_precision(
     assert os.environ["NVIDIA_TF32_OVERRIDE"] == "0"
 
 
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [("TORCHINDUCTOR_CACHE_DIR", "compiled"), ("TORCH_EXTENSIONS_DIR", "extensions")],
+)
 def test_a_users_own_folder_for_compiled_code_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: list[dict[str, str]]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    started: list[dict[str, str]],
+    name: str,
+    folder: str,
 ) -> None:
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    monkeypatch.delenv(name, raising=False)
     with ForkServer(tmp_path, [], {}).in_use():
-        assert started[0]["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "compiled")
-    assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "of-the-user")
+        assert started[0][name] == str(tmp_path / folder)
+    assert name not in os.environ
+    monkeypatch.setenv(name, "of-the-user")
     with ForkServer(tmp_path, [], {}).in_use():
-        assert started[1]["TORCHINDUCTOR_CACHE_DIR"] == "of-the-user"
+        assert started[1][name] == "of-the-user"
 
 
 def test_modules_to_preload_are_named_for_the_fork_server(

@@ -340,6 +340,31 @@ def test_option_rows_are_answered_each_against_dp() -> None:
     )
 
 
+# fsdp against another mode.
+
+
+def test_fsdp_is_answered_against_dp_or_ddp_if_that_is_the_baseline() -> None:
+    """Against single the table says it."""
+    records = [*THREE_MODES, *rounds("fsdp", [rate * 0.9 for rate in DDP])]
+    answer = (
+        "fsdp against ddp on 2 devices: 0.900x (97.5 % CI 0.900..0.900, 5 paired rounds of one "
+        "session): slower"
+    )
+    assert [text for text in said(records, "ddp") if text.startswith("fsdp")] == [answer]
+    assert not [text for text in said(records) if text.startswith("fsdp")]
+    assert said([*rounds("ddp", DDP), *rounds("fsdp", DDP)]) == [
+        "fsdp against ddp on 2 devices: 1.000x (95 % CI 1.000..1.000, 5 paired rounds of one "
+        "session): equivalent within 2 %"
+    ]
+
+
+def test_fsdp_that_is_undecided_has_one_sentence() -> None:
+    texts = said([*rounds("ddp", DP), *rounds("fsdp", around(DP, 1.006, WIDE))])
+    assert len(texts) == 1
+    assert texts[0].startswith("fsdp against ddp on 2 devices: 1.006x")
+    assert "undecided, about" in texts[0]
+
+
 # What is missing.
 
 
@@ -349,6 +374,12 @@ def test_an_empty_column_is_explained() -> None:
         "nothing to compare with: there is no run of cap50 here"
     ]
     assert not [text for text in said(THREE_MODES) if text.startswith("nothing to compare")]
+
+
+def test_fsdp_alone_could_be_compared_with_three_modes() -> None:
+    assert said([run("fsdp")]) == [
+        "nothing to compare with: there is no run of single, dp or ddp here"
+    ]
 
 
 def test_rows_without_a_partner_on_as_many_devices_are_named() -> None:

@@ -11,6 +11,7 @@ import pytest
 from mgpubench.errors import RequestRefused, RunFailed
 from mgpubench.launch.scratch import check_space
 from mgpubench.results.checkpoint_files import (
+    best_checkpoint,
     check_room,
     expected_bytes,
     file_name,
@@ -46,6 +47,27 @@ def test_checkpoints_are_found_by_epoch_among_other_files(tmp_path: Path) -> Non
 def test_a_folder_that_is_empty_or_missing_has_no_latest_one(tmp_path: Path) -> None:
     assert latest_checkpoint(tmp_path) is None
     assert latest_checkpoint(tmp_path / "missing") is None
+
+
+@pytest.mark.parametrize(
+    ("best", "name"), [(2, "epoch-0002.pt"), (None, "epoch-0003.pt"), (1, "epoch-0003.pt")]
+)
+def test_the_best_checkpoint_is_the_one_that_the_latest_names_if_it_is_there(
+    tmp_path: Path, best: int | None, name: str
+) -> None:
+    make(tmp_path, file_name(2), file_name(3))
+    asked = []
+
+    def best_epoch(checkpoint: Path) -> int | None:
+        asked.append(checkpoint.name)
+        return best
+
+    assert best_checkpoint(tmp_path, best_epoch) == tmp_path / name
+    assert asked == ["epoch-0003.pt"]
+
+
+def test_a_folder_without_checkpoints_has_no_best_one(tmp_path: Path) -> None:
+    assert best_checkpoint(tmp_path, lambda checkpoint: 1) is None
 
 
 def test_only_unfinished_checkpoints_are_removed(tmp_path: Path) -> None:
