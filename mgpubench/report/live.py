@@ -20,7 +20,7 @@ class LiveLines:
     """Lines on stderr, with a bar below them on a terminal."""
 
     def __init__(self) -> None:
-        self.console = open_console(stderr=True, soft_wrap=True, markup=False, emoji=False)
+        self.console = open_console(stderr=True, soft_wrap=True, emoji=False)
         # The file itself is asked, since FORCE_COLOR makes rich treat a pipe as a terminal.
         live = (
             sys.stderr.isatty()

@@ -101,4 +101,4 @@ def print_epochs(records: Sequence[EpochRecord]) -> None:
         Column("top-5", [format_percent(record.top5) for record in records]),
         Column("seconds", [format_duration(record.train_s) for record in records]),
     ]
-    print_table(columns, open_console(markup=False))
+    print_table(columns, open_console())
