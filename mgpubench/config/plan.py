@@ -83,7 +83,9 @@ def make_plan(
     notices += _mixed_gpus(configurations, machine)
     notices += _emulated(configurations, machine)
     notices += _slow_on_cpu(configurations)
-    notices += _many_workers(configurations, machine)
+    # Not about the default, which is ours.
+    if any(part.workers_per_gpu is not None for part in request.parts):
+        notices += _many_workers(configurations, machine)
     rounds = request.rounds or draft.preset.rounds
     if request.until:
         rounds = min(rounds, request.round_limit)

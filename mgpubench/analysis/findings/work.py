@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from mgpubench.analysis.findings.kind import FindingKind, MeasuredRun
 from mgpubench.analysis.metrics import was_compiled
+from mgpubench.config.preset import STANDARD
+from mgpubench.config.run_config import RunConfig
+from mgpubench.config.types import PREFETCH_FACTOR
 from mgpubench.format import format_count
 
 DDP_MIN_WARMUP_STEPS = 12
@@ -33,8 +37,8 @@ def _shares_gpus(run: MeasuredRun) -> Iterator[str]:
 def _has_no_warmup(run: MeasuredRun) -> Iterator[str]:
     if run.config.warmup_steps == 0:
         yield (
-            "without warm-up the one-time costs of the first step are in the window; use "
-            "--warmup-steps 20"
+            "without warm-up the one-time costs of the first step are in the window; "
+            f"{_longer_warmup(run.config)}"
         )
 
 
@@ -44,7 +48,7 @@ def _has_short_warmup(run: MeasuredRun) -> Iterator[str]:
     if on_gpus and 0 < config.warmup_steps < DDP_MIN_WARMUP_STEPS:
         yield (
             f"{config.warmup_steps} warm-up steps; on GPUs the steps of DDP are alike only after "
-            f"{DDP_MIN_WARMUP_STEPS}"
+            f"{DDP_MIN_WARMUP_STEPS}; {_longer_warmup(config)}"
         )
 
 
@@ -53,9 +57,19 @@ def _has_short_lead_in(run: MeasuredRun) -> Iterator[str]:
     if config.queue_length > config.lead_in_steps:
         yield (
             f"{config.queue_length} batches could be loaded before the window, and only "
-            f"{config.lead_in_steps} steps used them up: loading may look faster than it is; use "
-            f"--warmup-steps {config.queue_length}"
+            f"{config.lead_in_steps} steps used them up: loading may look faster than it is; "
+            f"{_longer_warmup(config)}"
         )
+
+
+def _longer_warmup(config: RunConfig) -> str:
+    """One advice for every finding about warm-up, and for all modes of a session.
+
+    The longest queue is DataParallel's, since its one loader has the workers of all devices.
+    """
+    queue = math.ceil(config.total_workers * PREFETCH_FACTOR / config.accumulate)
+    steps = max(STANDARD.warmup_steps, queue if config.uses_folder else 0)
+    return f"use --warmup-steps {steps}, or leave the option out"
 
 
 def _was_not_compiled(run: MeasuredRun) -> Iterator[str]:
@@ -106,13 +120,13 @@ KINDS = (
             "Batches that were loaded before the window were used up in it, so loading may look "
             "faster than it is."
         ),
-        remedy="Use the `--warmup-steps` that the message names.",
+        remedy="Use the `--warmup-steps` that the message names, or leave the option out.",
         check=_has_short_lead_in,
     ),
     FindingKind(
         code="no-warmup",
         meaning="There was no warm-up, so the one-time costs of the first step are in the window.",
-        remedy="Use `--warmup-steps 20`.",
+        remedy="Use the `--warmup-steps` that the message names, or leave the option out.",
         check=_has_no_warmup,
     ),
     FindingKind(
@@ -121,7 +135,7 @@ KINDS = (
             f"DDP on GPUs needs {DDP_MIN_WARMUP_STEPS} steps before its steps are alike, and the "
             "warm-up was shorter."
         ),
-        remedy="Use `--warmup-steps 20`.",
+        remedy="Use the `--warmup-steps` that the message names, or leave the option out.",
         check=_has_short_warmup,
     ),
     FindingKind(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -102,7 +101,31 @@ def test_ddp_on_gpus_needs_12_steps_of_warm_up(
     assert list(found) == codes
     for message in found.values():
         assert message.startswith(f"{warmup_steps} warm-up steps;")
-        assert message.endswith("are alike only after 12")
+        assert message.endswith(
+            "are alike only after 12; use --warmup-steps 20, or leave the option out"
+        )
+
+
+@pytest.mark.parametrize(("workers", "steps"), [(1, 20), (4, 20), (16, 64)])
+def test_all_findings_about_warm_up_advise_the_same_in_every_mode(
+    findings: Find, workers: int, steps: int
+) -> None:
+    """dp has one loader with the workers of both devices, and ddp two."""
+    advice = set()
+    for mode, processes in (("dp", 1), ("ddp", 2)):
+        for warmup_steps in (0, 1):
+            found = findings(
+                mode=mode,
+                effective_mode=mode,
+                world_size=processes,
+                data="photos",
+                workers_per_device=workers,
+                workers_per_rank=workers * 2 // processes,
+                warmup_steps=warmup_steps,
+            )
+            assert {"no-warmup", "short-warmup", "short-lead-in"} & set(found)
+            advice |= {re.findall(r"--warmup-steps (\d+)", text)[0] for text in found.values()}
+    assert advice == {str(steps)}
 
 
 def test_a_short_warm_up_on_a_cpu_has_no_finding(findings: Find) -> None:

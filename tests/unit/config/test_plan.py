@@ -507,6 +507,16 @@ def test_more_loader_workers_than_cores_have_one_notice(
     assert all("2 cores" in notice for notice in found)
 
 
+def test_the_default_number_of_loader_workers_has_no_notice(
+    machine: Callable[..., Machine],
+) -> None:
+    """It is ours, and at least one for each device."""
+    request = Request(device="cpu", data="photos", gpus=(8,))
+    plan = make_plan(request, machine(usable_cores=2))
+    assert plan.runs[0].workers_per_device == 1
+    assert not [notice for notice in plan.notices if "loader worker" in notice]
+
+
 def test_synthetic_data_has_no_loader_and_no_notice(machine: Callable[..., Machine]) -> None:
     request = Request(device="cpu", gpus=(2,), workers_per_gpu=8)
     assert make_plan(request, machine(usable_cores=2)).notices == ()
