@@ -19,11 +19,12 @@ from mgpubench.cli.compare_options import (
 from mgpubench.cli.paths import PATH
 from mgpubench.config.types import DEFAULT_MARGIN, DEFAULT_OUT
 from mgpubench.errors import BenchError, RequestRefused
-from mgpubench.format import shown_path
+from mgpubench.format import plain, shown_path
 
 if TYPE_CHECKING:
     from mgpubench.analysis.gate import Gate
     from mgpubench.analysis.row import Baseline, Row
+    from mgpubench.analysis.selection import Selection
     from mgpubench.analysis.stats import Interval
     from mgpubench.report.commands import Folders
     from mgpubench.results.merge import Reading
@@ -223,7 +224,28 @@ def read(paths: Sequence[Path]) -> Reading:
     click.echo(
         f"comparing {shown_path(newest)}, the newest session{added}; {others_left}", err=True
     )
-    return checked(selection.read(), [newest])
+    reading = checked(selection.read(), [newest])
+    for note in unlike(selection, reading):
+        click.echo(note, err=True)
+    return reading
+
+
+def unlike(selection: Selection, reading: Reading) -> Iterator[str]:
+    """What keeps other sessions out of the table, and the command that makes all work equal."""
+    from mgpubench.analysis.compare import compare as compare_runs
+    from mgpubench.report.commands import command_to_run
+
+    wanted = [mode for other in selection.others for mode in other.modes]
+    for other in selection.others:
+        differences = "; ".join(
+            f"{name} is {theirs} there and {ours} here"
+            for name, (theirs, ours) in other.differences.items()
+        )
+        rows = compare_runs(reading.records, None, DEFAULT_MARGIN)
+        yield plain(
+            f"note: {shown_path(other.folder)} has {', '.join(other.modes)} too, for other work: "
+            f"{differences}; to get one table: {command_to_run(rows, wanted)}"
+        )
 
 
 def from_future(root: Path) -> Iterator[str]:
@@ -248,7 +270,7 @@ def read_named(paths: Sequence[Path]) -> Reading:
 def checked(reading: Reading, paths: Sequence[Path]) -> Reading:
     """Print the warnings about files, and refuse results without a run that succeeded."""
     from mgpubench.errors import NoUsableResults
-    from mgpubench.format import format_count, plain
+    from mgpubench.format import format_count
 
     for warning in reading.warnings:
         click.echo(f"warning: {plain(warning)}", err=True)

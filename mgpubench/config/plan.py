@@ -135,7 +135,7 @@ def _lengthen_warmup(
     whose warm-up the user has set (None: of runs without a variant).
     """
     free = [config for config in configurations if config.variant_number not in given]
-    longest = max((config.queue_length for config in free), default=0)
+    longest = max((config.longest_queue for config in free), default=0)
     if not free or longest <= free[0].warmup_steps:
         return configurations
     notices.append(

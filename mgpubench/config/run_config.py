@@ -129,6 +129,13 @@ class RunConfig:
         return math.ceil(micro_batches / self.accumulate)
 
     @property
+    def longest_queue(self) -> int:
+        """The queue if one process had the workers of all: dp has it, and ddp has as long a
+        warm-up, so that sessions of one mode each are equal work."""
+        micro_batches = self.total_workers * PREFETCH_FACTOR if self.uses_folder else 0
+        return math.ceil(micro_batches / self.accumulate)
+
+    @property
     def uses_folder(self) -> bool:
         """True if the data is a folder of images."""
         return is_folder(self.data)

@@ -453,3 +453,30 @@ def test_sessions_from_the_future_are_named(tmp_path: Path) -> None:
         for name in ("session.json", "epochs.csv"):
             (Path("results") / training / name).touch()
     assert newest_training(Path("results")).name == MONDAY
+
+
+def test_what_keeps_sessions_of_one_mode_each_apart_is_named_with_the_command(
+    tmp_path: Path,
+) -> None:
+    """`run --mode single`, `run --mode dp`, `run --mode ddp`: single had all cores for itself."""
+    images = {"data": "imagefolder:photos", "warmup_steps": 20, "machine": "m"}
+    session(MONDAY, {"single": 100.0}, workers_per_device=4, **images)
+    session(TUESDAY, {"dp": 150.0}, workers_per_device=2, **images)
+    session(WEDNESDAY, {"ddp": 190.0}, workers_per_device=2, **images)
+    result = compare()
+    comparing, note = result.stderr.splitlines()
+    assert comparing.startswith(f"comparing results/{WEDNESDAY}, the newest session, with dp of")
+    assert note.startswith(
+        f"note: results/{MONDAY} has single too, for other work: workers_per_device is 4 there and "
+        "2 here; to get one table: mgpubench run --mode single,dp,ddp --gpus 2 "
+    )
+    assert "--workers-per-gpu 2" in note
+    assert "ddp" in result.stdout
+
+
+@pytest.mark.parametrize("other", [{"model": "vgg11"}, {"machine": "n"}, {"data": "synthetic"}])
+def test_sessions_about_another_question_are_not_named(tmp_path: Path, other: Any) -> None:
+    images = {"data": "imagefolder:photos", "machine": "m"}
+    session(MONDAY, {"single": 100.0}, **{**images, **other})
+    session(TUESDAY, {"ddp": 190.0}, **images)
+    assert "note:" not in compare().stderr

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from mgpubench.analysis.findings.kind import FindingKind, MeasuredRun
 from mgpubench.analysis.metrics import was_compiled
 from mgpubench.config.preset import STANDARD
 from mgpubench.config.run_config import RunConfig
-from mgpubench.config.types import PREFETCH_FACTOR
 from mgpubench.format import format_count
 
 DDP_MIN_WARMUP_STEPS = 12
@@ -63,12 +61,8 @@ def _has_short_lead_in(run: MeasuredRun) -> Iterator[str]:
 
 
 def _longer_warmup(config: RunConfig) -> str:
-    """One advice for every finding about warm-up, and for all modes of a session.
-
-    The longest queue is DataParallel's, since its one loader has the workers of all devices.
-    """
-    queue = math.ceil(config.total_workers * PREFETCH_FACTOR / config.accumulate)
-    steps = max(STANDARD.warmup_steps, queue if config.uses_folder else 0)
+    """One advice for every finding about warm-up, and for all modes of a session."""
+    steps = max(STANDARD.warmup_steps, config.longest_queue)
     return f"use --warmup-steps {steps}, or leave the option out"
 
 

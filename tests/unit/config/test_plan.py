@@ -554,3 +554,15 @@ def test_the_notice_counts_all_loader_workers_of_single_with_a_global_batch(
     )  # fmt: skip
     notices = make_plan(request, machine(0, usable_cores=2)).notices
     assert [notice for notice in notices if "1 loader worker x 4 devices = 4 share 2" in notice]
+
+
+def test_sessions_of_one_mode_each_have_the_same_warm_up(machine: MakeMachine) -> None:
+    """`run --mode dp` and `run --mode ddp` are compared: its length must not keep them apart."""
+    warmups = {
+        run.warmup_steps
+        for mode in ("dp", "ddp")
+        for run in make_plan(
+            Request(modes=(mode,), data="photos"), machine(8, usable_cores=64)
+        ).runs
+    }
+    assert warmups == {8 * 4 * 2}
