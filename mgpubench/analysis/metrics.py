@@ -228,6 +228,15 @@ def skipped_steps(ranks: Sequence[RankRecord]) -> int | None:
     return max(known, default=None)
 
 
+def warmup_s(ranks: Sequence[RankRecord], steps: int) -> float:
+    """Seconds of training before the window: the spin-up, and all but the last `steps` steps.
+
+    Those of the slowest rank, which gives the window.
+    """
+    rank = slowest_rank(ranks)
+    return rank.spin_up_s + math.fsum(rank.step_times_s[: len(rank.step_times_s) - steps])
+
+
 def summarize(
     config: RunConfig, ranks: Sequence[RankRecord], others: float | None = None
 ) -> Figures:

@@ -21,6 +21,9 @@ from mgpubench.config.types import (
     default_image_size,
 )
 
+SPIN_UP_S = 2.0
+"""On GPUs: idle clocks need one to two seconds to rise."""
+
 PRESET_DEVICES = 2
 """Devices on a CPU, and in a smoke run on GPUs if there are so many."""
 
@@ -98,6 +101,7 @@ def configure(draft: Draft, mode: Mode, count: int) -> RunConfig:
     request, preset = draft.request, draft.preset
     model = request.model or preset.model
     workers = _workers_per_device(draft)
+    warmup_steps = _warmup_steps(draft)
     return RunConfig(
         round=1,
         position=1,
@@ -111,7 +115,9 @@ def configure(draft: Draft, mode: Mode, count: int) -> RunConfig:
         workers_per_device=workers,
         workers_per_rank=workers * _loader_shares(draft, mode, count),
         ddp=request.ddp if mode == "ddp" else DdpOptions(),
-        warmup_steps=preset.warmup_steps if request.warmup_steps is None else request.warmup_steps,
+        # Without warm-up steps it is the first step that is wanted, as cold as it is.
+        spin_up_s=SPIN_UP_S if draft.device_type == "cuda" and warmup_steps else 0.0,
+        warmup_steps=warmup_steps,
         steps=request.steps or preset.steps,
         seed=request.seed or 0,
     )
@@ -142,6 +148,15 @@ def _processes(draft: Draft, mode: Mode, count: int) -> dict[str, Any]:
         "backend": backend if has_group else "",
         "threads_per_rank": threads or max(1, machine.usable_cores // world_size),
     }
+
+
+def _warmup_steps(draft: Draft) -> int:
+    """On GPUs the standard number at least: a smoke run's would be too few for DDP."""
+    if draft.request.warmup_steps is not None:
+        return draft.request.warmup_steps
+    if draft.device_type == "cuda":
+        return max(draft.preset.warmup_steps, STANDARD.warmup_steps)
+    return draft.preset.warmup_steps
 
 
 def _batch_per_device(draft: Draft, count: int) -> int:

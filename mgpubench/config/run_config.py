@@ -102,6 +102,8 @@ class RunConfig:
     threads_per_rank: int
     cudnn_benchmark: bool = False
     ddp: DdpOptions = field(default_factory=DdpOptions)
+    spin_up_s: float = 0.0
+    """Seconds of training before the warm-up steps, so that GPUs raise their clocks."""
     warmup_steps: int
     steps: int
     seed: int

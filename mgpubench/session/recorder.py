@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from mgpubench import __version__
 from mgpubench.analysis.findings.catalogue import findings_of
 from mgpubench.analysis.findings.kind import Finding, MeasuredRun
-from mgpubench.analysis.metrics import others_cpu_share, summarize, was_compiled
+from mgpubench.analysis.metrics import others_cpu_share, summarize, warmup_s, was_compiled
 from mgpubench.config.machine_facts import Machine
 from mgpubench.config.run_config import RunConfig
 from mgpubench.config.types import HALF_PRECISIONS, IMAGE_FOLDER
@@ -126,7 +126,10 @@ class Recorder:
     ) -> RunRecord:
         findings = findings_of(MeasuredRun(config, ranks, figures))
         codes = ";".join(finding.code for finding in findings)
-        identity |= {"compiled": was_compiled(ranks)}
+        identity |= {
+            "compiled": was_compiled(ranks),
+            "warmup_s": warmup_s(ranks, config.steps),
+        }
         record = RunRecord(**identity, status="ok", findings=codes, **asdict(figures))
         self._append(record, _step_records(record.run_id, config, ranks), None)
         for finding in findings:

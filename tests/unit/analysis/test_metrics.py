@@ -329,3 +329,15 @@ def test_without_any_noise_every_longer_step_stalls() -> None:
 def test_stalls_are_unknown_below_20_steps() -> None:
     assert metrics.stalled_share([0.1] * 18 + [9.0]) is None
     assert metrics.stalled_share([0.1] * 19 + [9.0]) is not None
+
+
+def test_the_warm_up_is_all_training_before_the_window(
+    cpu_config: MakeConfig, rank_record: MakeRank
+) -> None:
+    """2.25 s of spin-up and steps of 0.5 and 0.25 s, on the rank with the longer window."""
+    config = cpu_config(mode="ddp", num_devices=2, steps=2, warmup_steps=2)
+    ranks = [
+        rank_record([0.1, 0.1], (0.5, 0.25), spin_up_s=9.0),
+        rank_record([0.1, 0.2], (0.5, 0.25), spin_up_s=2.25, rank=1),
+    ]
+    assert metrics.warmup_s(ranks, config.steps) == pytest.approx(3.0)

@@ -62,7 +62,7 @@ def test_header_of_runs_csv_is_the_contract(session):
     added = ["skipped_images", "compile_s", "recompiles", "model_digest", "others_cpu_share"]
     added += ["loader_workers", "dataset_digest", "variant", "variant_number", "sitting"]
     added += ["environment", "method_version", "rounds_added", "step_time_change"]
-    added += ["optimizer", "accumulate", "skipped_steps"]
+    added += ["optimizer", "accumulate", "skipped_steps", "warmup_s"]
     assert rows(session.folder / "runs.csv") == [RUN_HEADER.split() + added]
 
 
