@@ -127,13 +127,15 @@ WORK: tuple[Decorator, ...] = (
     click.option(
         "--channels-last",
         is_flag=True,
-        help="Keep images and weights in the memory format N, H, W, C. DataParallel may lose it in "
-        "its replicas, and fsdp and deepspeed cannot have it.",
+        help="Keep images and weights in the memory format N, H, W, C. On GPUs DataParallel keeps "
+        "it in its first replica alone, so dp is in a table of its own; fsdp and deepspeed cannot "
+        "have it.",
     ),
     click.option(
         "--cudnn-benchmark",
         is_flag=True,
-        help="Let cuDNN choose its algorithms by trial during the warm-up, in every process.",
+        help="Let cuDNN choose its algorithms by trial during the warm-up, in every process. Not "
+        "for dp on GPUs, which would try them again in every step.",
     ),
     click.option(
         "--backend",

@@ -8,6 +8,7 @@ from typing import Any
 
 from mgpubench.config.device_choice import default_precision
 from mgpubench.config.machine_facts import Machine, omp_num_threads
+from mgpubench.config.mode_checks import TUNED_AGAIN
 from mgpubench.config.preset import SMOKE, STANDARD, Preset
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import DdpOptions, RunConfig, default_backend
@@ -63,10 +64,8 @@ class Draft:
 def combinations(draft: Draft, notices: list[str]) -> Iterator[tuple[Mode, int]]:
     """The modes and numbers of devices to run; `notices` gets what the user should know."""
     modes = draft.request.modes or DEFAULT_MODES
-    if draft.request.compiled and "dp" in modes:
-        notices.append(
-            "dp is left out with --compile, which does not work reliably in its replicas"
-        )
+    if "dp" in modes and (reason := _why_without_dp(draft)):
+        notices.append(f"dp is left out with {reason}")
         modes = tuple(mode for mode in modes if mode != "dp")
     if "deepspeed" in modes and draft.device_type == "cpu":
         notices.append(
@@ -94,6 +93,15 @@ def combinations(draft: Draft, notices: list[str]) -> Iterator[tuple[Mode, int]]
                     "cost"
                 )
             yield mode, count
+
+
+def _why_without_dp(draft: Draft) -> str:
+    """Which option dp cannot have, and why; empty if there is none."""
+    if draft.request.compiled:
+        return "--compile, which does not work reliably in its replicas"
+    if draft.request.cudnn_benchmark and draft.device_type == "cuda":
+        return f"--cudnn-benchmark: {TUNED_AGAIN}"
+    return ""
 
 
 def configure(draft: Draft, mode: Mode, count: int) -> RunConfig:

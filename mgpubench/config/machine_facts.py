@@ -34,6 +34,8 @@ class Machine:
     """Cores that this process may use, after CPU affinity and cgroup quota."""
     omp_num_threads: int | None
     """The user's own OMP_NUM_THREADS, which overrides our number of threads."""
+    cuda_architectures: tuple[str, ...] = ()
+    """What the installed torch has code for: `sm_90`, or PTX as `compute_90`. Empty: unknown."""
     torch_version: str = ""
     torchvision_version: str = ""
     cuda_version: str = ""

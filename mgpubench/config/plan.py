@@ -6,6 +6,7 @@ import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from mgpubench.config.architectures import refuse_without_code
 from mgpubench.config.configure import Draft, combinations, configure
 from mgpubench.config.device_choice import (
     TENSOR_FLOAT_CAPABILITY,
@@ -78,6 +79,7 @@ def make_plan(
         classes = (num_classes or {}).get(part.data, NUM_SYNTHETIC_CLASSES)
         draft = Draft(part, machine, choose_device(part, machine), classes)
         configurations += _configurations(draft, notices)
+    refuse_without_code(machine, {gpu for run in configurations for gpu in run.device_indices})
     given = {part.variant_number for part in request.parts if part.warmup_steps is not None}
     configurations = _lengthen_warmup(configurations, given, notices)
     notices += _mixed_gpus(configurations, machine)

@@ -36,6 +36,7 @@ def describe() -> Machine:
         cpu_model=host.cpu_model(),
         usable_cores=host.usable_cores(),
         omp_num_threads=omp_num_threads(os.environ),
+        cuda_architectures=tuple(torch.cuda.get_arch_list()) if gpus else (),
         torch_version=str(torch.__version__),  # plain: its own class would import torch
         torchvision_version=_torchvision_version(),
         cuda_version=torch.version.cuda or "",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from mgpubench.config.machine_facts import Gpu, Machine
+from mgpubench.config.architectures import has_code_for
+from mgpubench.config.machine_facts import Machine
 from mgpubench.machine.nvidia_smi import CORRUPTED_INFOROM, HELD_BACK
 from mgpubench.machine.system import Survey, TorchBuild
 
@@ -85,7 +86,7 @@ def _choice(machine: Machine) -> Iterator[Advice]:
 def _without_code(machine: Machine, build: TorchBuild) -> Iterator[Advice]:
     """Advice about GPUs that torch was not built for."""
     for gpu in machine.gpus:
-        if not _is_built_for(gpu, build):
+        if not has_code_for(gpu, build.cuda_architectures):
             yield Advice(
                 "old-build",
                 f"this torch has no code for {gpu.name} (sm_{gpu.capability[0]}"
@@ -112,23 +113,6 @@ def _links(machine: Machine, build: TorchBuild) -> Iterator[Advice]:
             "this torch has no NCCL: ddp can only use gloo, which goes through the host",
             "Install a CUDA build of torch for Linux.",
         )
-
-
-def _is_built_for(gpu: Gpu, build: TorchBuild) -> bool:
-    """True if torch has code that runs on the GPU.
-
-    Machine code runs on the same major version from its minor version on. PTX runs on everything
-    newer. Code with a suffix (sm_90a) runs on exactly its own version.
-    """
-    for architecture in build.cuda_architectures:
-        kind, _, digits = architecture.partition("_")
-        if not digits[:-1].isdecimal():
-            continue
-        built = divmod(int(digits.rstrip("af")), 10)
-        is_newer = gpu.capability >= built and (kind == "compute" or gpu.capability[0] == built[0])
-        if gpu.capability == built or (is_newer and digits.isdecimal()):
-            return True
-    return not build.cuda_architectures
 
 
 def _nvidia_smi(exit_code: int | None) -> Iterator[Advice]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mgpubench.analysis.findings.kind import FindingKind, MeasuredRun
+from mgpubench.analysis.groups import loses_channels_last
 from mgpubench.analysis.metrics import was_compiled
 from mgpubench.config.preset import STANDARD
 from mgpubench.config.run_config import RunConfig
@@ -30,6 +31,14 @@ def _passes_through(run: MeasuredRun) -> Iterator[str]:
 def _shares_gpus(run: MeasuredRun) -> Iterator[str]:
     if run.config.effective_mode == "oversubscribed":
         yield "several replicas shared a GPU: this tests the code, and measures nothing"
+
+
+def _lost_channels_last(run: MeasuredRun) -> Iterator[str]:
+    if loses_channels_last(run.config):
+        yield (
+            "DataParallel gives the weights to all replicas but the first in the default memory "
+            "format: this is not the work of --channels-last; use ddp, or leave the option out"
+        )
 
 
 def _has_no_warmup(run: MeasuredRun) -> Iterator[str]:
@@ -107,6 +116,16 @@ KINDS = (
         meaning="Several replicas shared one GPU. This tests the code, and measures nothing.",
         remedy="Leave out `--oversubscribe`.",
         check=_shares_gpus,
+    ),
+    FindingKind(
+        code="channels-last-lost",
+        meaning=(
+            "With `--channels-last` on GPUs, DataParallel has that memory format in its first "
+            "replica alone: it broadcasts the weights as one flat tensor. The row is in a table of "
+            "its own."
+        ),
+        remedy="Use ddp, or leave out `--channels-last`.",
+        check=_lost_channels_last,
     ),
     FindingKind(
         code="short-lead-in",

@@ -345,3 +345,11 @@ def test_kinds_about_several_runs_have_no_check_of_a_single_one() -> None:
 )
 def test_a_table_has_one_note_for_what_all_its_rows_have_alike(code: str, has_note: bool) -> None:
     assert has_table_note(code) is has_note
+
+
+def test_the_memory_format_that_dp_loses_on_gpus_is_named(findings: Find) -> None:
+    dp = {"mode": "dp", "effective_mode": "dp", "world_size": 1, "channels_last": True}
+    assert list(findings(**dp)) == ["channels-last-lost"]
+    assert findings(**{**dp, "num_devices": 1}) == {}
+    assert findings(channels_last=True) == {}
+    assert "channels-last-lost" not in findings(**{**dp, "device_type": "cpu"})
