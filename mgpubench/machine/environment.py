@@ -43,6 +43,13 @@ def recorded_environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def socket_interfaces(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that bind gloo, NCCL and others to a network interface."""
+    return {
+        name: value for name, value in sorted(environ.items()) if name.endswith("_SOCKET_IFNAME")
+    }
+
+
 def environment_digest(recorded: Mapping[str, str], varied: Collection[str] = ()) -> str:
     """8 hex digits for the recorded variables but those that the variants set; `none` for none."""
     lines = [f"{name}={value}" for name, value in sorted(recorded.items()) if name not in varied]

@@ -11,7 +11,7 @@ import platform
 import re
 import resource
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
@@ -93,6 +93,8 @@ class TorchBuild:
     """Backends of torch.distributed."""
     without_peer_access: tuple[tuple[int, int], ...]
     """Pairs of visible GPUs in which the first cannot reach the memory of the second."""
+    socket_interfaces: dict[str, str] = field(default_factory=dict)
+    """The variables that bind gloo and NCCL to an interface, as they are in effect in a worker."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -50,6 +50,8 @@ class RankRecord:
     """Loss of the last step, read after the window."""
     spin_up_s: float = 0.0
     """Training before the steps that are listed, until the clocks of GPUs are up; 0 on a CPU."""
+    loader_step_s: float | None = None
+    """Seconds that the loader alone takes for a step; None if it was not asked."""
     cpu_s: float = 0.0
     """CPU time of this process and its loader workers, since it started."""
     remarks: tuple[Remark, ...] = ()

@@ -195,6 +195,23 @@ def test_data_wait_may_take_5_percent_of_the_window(findings: Find) -> None:
     assert "--workers-per-gpu" in message
 
 
+@pytest.mark.parametrize(
+    ("loader_step_s", "codes"),
+    [(0.1, []), (0.89, []), (0.91, ["loader-bound"]), (1.5, ["loader-bound"])],
+)
+def test_a_host_that_waits_ahead_of_its_gpus_is_no_bound(
+    findings: Find, loader_step_s: float, codes: list[str]
+) -> None:
+    """The loader alone must be no faster than the run, whose steps take a second."""
+    waiting = {"data_waits_s": [0.6] * 84, "loader_step_s": loader_step_s}
+    found = findings([1.0] * 64, rank=waiting, data="photos")
+    assert list(found) == codes
+    for message in found.values():
+        assert message.startswith("60.0 % of the window was spent waiting for data")
+        assert "the loader alone takes" in message
+        assert "ms for a step of 1000 ms" in message
+
+
 @pytest.mark.parametrize(("share", "codes"), [(None, []), (0.2, []), (0.201, ["busy-machine"])])
 def test_other_processes_may_take_20_percent_of_the_cpu_time(
     findings: Find, share: float | None, codes: list[str]
