@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ class Cuda:
 
     def __init__(self, **changes: Any) -> None:
         self.config = make_cpu_config(**{"data": "photos", "workers_per_rank": 1, **changes})
-        self.device = torch.device("cpu")
+        self.device = SimpleNamespace(type="cuda")
 
 
 @pytest.mark.parametrize(("others_wait", "asks"), [(0.0, False), (1.0, True)])
@@ -50,7 +51,6 @@ def test_all_ranks_ask_if_one_of_them_waited(
 ) -> None:
     """Their loaders share the cores: the pace of one alone would be too good."""
     part: Any = Cuda()
-    monkeypatch.setattr(Cuda, "device", property(lambda self: Device(), lambda self, value: None))
     monkeypatch.setattr(torch, "tensor", lambda values, device: values[0])
 
     def total(mine: float) -> Any:
@@ -60,12 +60,6 @@ def test_all_ranks_ask_if_one_of_them_waited(
     seconds = ask_loader(part, wrapped, queued(0, []), 0.01)
     assert (seconds is not None) == asks
     assert ask_loader(part, wrapped, queued(0, []), 0.5) is not None
-
-
-class Device:
-    """Its type alone."""
-
-    type = "cuda"
 
 
 @pytest.mark.parametrize("changes", [{}, {"data": "photos", "workers_per_rank": 1}])
