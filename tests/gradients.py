@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from mgpubench.config.run_config import RunConfig
 from mgpubench.training.devices import Part
@@ -43,6 +44,54 @@ class Tied(torch.nn.Module):
 def tied() -> torch.nn.Module:
     """For `--model tests.gradients:tied`."""
     return Tied()
+
+
+class Recomputed(torch.nn.Module):
+    """Keeps no activations of its middle layer: backward computes them again."""
+
+    def __init__(self, *, use_reentrant: bool) -> None:
+        super().__init__()
+        self.pool = torch.nn.AdaptiveAvgPool2d(2)
+        self.first, self.head = torch.nn.Linear(12, 12), torch.nn.Linear(12, 10)
+        self.middle = torch.nn.Sequential(torch.nn.Linear(12, 12), torch.nn.Tanh())
+        self.use_reentrant = use_reentrant
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits."""
+        hidden = self.first(self.pool(images).flatten(1))
+        hidden = checkpoint(self.middle, hidden, use_reentrant=self.use_reentrant)
+        logits: Tensor = self.head(hidden)
+        return logits
+
+
+def recomputed() -> torch.nn.Module:
+    """For `--model`: torch's present kind of checkpointing."""
+    return Recomputed(use_reentrant=False)
+
+
+def recomputed_reentrantly() -> torch.nn.Module:
+    """For `--model`: torch's older kind, which runs backward within backward."""
+    return Recomputed(use_reentrant=True)
+
+
+def recurrent() -> torch.nn.Module:
+    """For `--model`: an LSTM keeps a list of its weights."""
+    return Recurrent()
+
+
+class Recurrent(torch.nn.Module):
+    """Reads an image line by line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = torch.nn.LSTM(3 * 32, 12, batch_first=True)
+        self.head = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(12, 10))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits."""
+        lines = images.permute(0, 2, 1, 3).flatten(2)
+        logits: Tensor = self.head(self.cells(lines)[0][:, -1])
+        return logits
 
 
 def global_batch(config: RunConfig) -> tuple[Tensor, Tensor]:

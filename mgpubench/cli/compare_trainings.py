@@ -117,12 +117,11 @@ def read(paths: Sequence[Path]) -> list[Training]:
 def print_rows(rows: Sequence[TrainingRow], to_top1: float | None, output_format: str) -> None:
     """Print trainings in a format."""
     if output_format == "table":
-        from rich.console import Console
-
+        from mgpubench.report.console import open_console
         from mgpubench.report.tables import print_sections
         from mgpubench.report.training_table import describe_trainings
 
-        print_sections(describe_trainings(rows, to_top1), Console(markup=False))
+        print_sections(describe_trainings(rows, to_top1), open_console())
         return
     from mgpubench.report.tables import sections_markdown
     from mgpubench.report.training_export import trainings_to_csv, trainings_to_json

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from mgpubench.analysis.groups import GROUP_KEY, Group
+from mgpubench.analysis.groups import FIRST_REPLICA, GROUP_KEY, Group
 from mgpubench.analysis.row import Row
 from mgpubench.config.types import DEFAULT_OPTIMIZER
 from mgpubench.format import UNKNOWN, plain
@@ -83,7 +83,10 @@ def _title(group: Group, differing: Sequence[str]) -> str:
         group.image_size and f"{group.image_size} px",
         group.precision,
         group.optimizer if group.optimizer != DEFAULT_OPTIMIZER else "",
-        "channels-last" if group.channels_last else "",
+        "channels-last" if group.channels_last is True else "",
+        f"channels-last in the {group.channels_last}"
+        if group.channels_last == FIRST_REPLICA
+        else "",
         "compiled" if group.compiled else "",
         f"variants {group.variants}" if group.variants else "",
         group.batch_per_device and f"batch {group.batch_per_device} per device",
