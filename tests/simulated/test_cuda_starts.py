@@ -16,7 +16,7 @@ from mgpubench.errors import BenchError
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import open_supervisor
 from mgpubench.session.workers import TRAINING, launch_run
-from tests.conftest import make_cpu_config
+from tests.conftest import environment, make_cpu_config
 from tests.processes import Command, open_files
 from tests.simulated.conftest import HERE
 
@@ -128,3 +128,11 @@ def test_open_files_are_seen() -> None:
     with open("/dev/full"):
         assert "/dev/full" in open_files(os.getpid())
     assert open_files(2**22 + 1) == set()
+
+
+def test_a_variable_that_torch_sets_is_no_leak(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = environment()
+    monkeypatch.setenv("CUDA_MODULE_LOADING", "LAZY")
+    assert environment() == before
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    assert environment() != before
