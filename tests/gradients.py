@@ -105,13 +105,17 @@ def global_batch(config: RunConfig) -> tuple[Tensor, Tensor]:
 def one_step(
     config: RunConfig, rank: int, runner: str, folder: Path, listing: Path
 ) -> dict[str, Any]:
-    """Gradients and weights after one step, and the batch sizes that the model itself saw."""
+    """Gradients and weights after one step, and what the model itself saw and computed in."""
     part = make_part(replace(config, num_classes=10), rank, folder, listing)
     set_up_process(part)
     seen: list[int] = []
+    types: set[str] = set()
     with process_group(part) if config.mode == "ddp" else nullcontext():
         model = build_model(part)
         model.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
+        for layer in model.modules():
+            if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear):
+                layer.register_forward_hook(lambda layer, inputs, out: types.add(str(out.dtype)))
         wrapped = _wrap(model, runner, part)
         step = TrainStep(Wrapped(model=wrapped, plain=model), part)
         images, labels = global_batch(config)
@@ -120,6 +124,7 @@ def one_step(
         return {
             "loss": float(loss),
             "seen": seen,
+            "types": sorted(types),
             "gradients": _numbers(
                 {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
             ),
@@ -146,3 +151,26 @@ def _ddp_settings(wrapped: torch.nn.Module) -> dict[str, Any]:
 
 def _numbers(tensors: dict[str, Tensor]) -> dict[str, list[float]]:
     return {name: tensor.detach().cpu().flatten().tolist() for name, tensor in tensors.items()}
+
+
+def product_errors(
+    config: RunConfig, rank: int, runner: str, folder: Path, listing: Path
+) -> dict[str, float]:
+    """The error of a matrix product and of a convolution, relative to the largest value."""
+    part = make_part(config, rank, folder, listing)
+    set_up_process(part)
+    generator = torch.Generator().manual_seed(7)
+    left, right = torch.randn(2, 1024, 1024, generator=generator)
+    images = torch.randn(4, 64, 16, 16, generator=generator)
+    weights = torch.randn(64, 64, 3, 3, generator=generator)
+    products = {
+        "matmul": (torch.matmul, left, right),
+        "conv": (torch.nn.functional.conv2d, images, weights),
+    }
+    return {name: _error(part.device, *product) for name, product in products.items()}
+
+
+def _error(device: torch.device, multiply: Any, one: Tensor, other: Tensor) -> float:
+    exact = multiply(one.double(), other.double())
+    found = multiply(one.to(device), other.to(device)).cpu().double()
+    return float((found - exact).abs().max() / exact.abs().max())

@@ -94,6 +94,14 @@ _HINTS = (
         "Some parameters got no gradient; try --find-unused-parameters.",
     ),
     (
+        # On one device this goes well, and so it does in the first replica of DataParallel.
+        re.compile(
+            r"in replica \d+ on device.*Expected all tensors to be on the same device", re.DOTALL
+        ),
+        "DataParallel copies only parameters and buffers: make each other tensor of the model a "
+        "buffer (register_buffer), or leave dp out: --mode single,ddp",
+    ),
+    (
         # cuDNN and cuBLAS have no error of their own for a workspace that does not fit.
         re.compile(
             "unable to find an engine to execute"

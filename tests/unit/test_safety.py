@@ -54,22 +54,3 @@ def test_no_text_is_read_as_markup(path: str) -> None:
         if name == "Console":
             words = {word.arg: ast.unparse(word.value) for word in call.keywords}
             assert words.get("markup") == "False"
-
-
-def names_in(path: str, function: str) -> list[str]:
-    """What a function calls, in the order of the source."""
-    (found,) = (
-        node
-        for node in ast.walk(ast.parse(SOURCES[path]))
-        if isinstance(node, ast.FunctionDef) and node.name == function
-    )
-    calls = [node for node in ast.walk(found) if isinstance(node, ast.Call)]
-    return [ast.unparse(call.func) for call in sorted(calls, key=lambda call: call.lineno)]
-
-
-def test_a_rank_chooses_its_gpu_before_anything_is_allocated() -> None:
-    """C41: otherwise every rank opens a context on GPU 0."""
-    order = names_in("training/rank.py", "run_rank")
-    assert order.index("set_up_process") < order.index("importlib.import_module(runner).run")
-    assert order[:2] == ["make_part", "set_up_process"]
-    assert names_in("training/torch_settings.py", "set_up_process")[0] == "torch.cuda.set_device"

@@ -372,3 +372,15 @@ def test_a_parameter_without_gradient_gets_the_option_that_helps_as_a_hint() -> 
     """C52."""
     words = "Expected to have finished reduction in the prior iteration before starting a new one."
     assert "--find-unused-parameters" in cause(raised(1, words)).hint
+
+
+def test_a_replica_with_a_tensor_left_behind_gets_a_hint_about_buffers() -> None:
+    """Only in a replica: elsewhere the same words have another reason."""
+    words = (
+        "Expected all tensors to be on the same device, but found at least two devices, cuda:0 "
+        "and cuda:1!"
+    )
+    replica = f"Caught RuntimeError in replica 1 on device 1.\nOriginal Traceback\n{words}"
+    assert "register_buffer" in cause(raised(0, replica)).hint
+    assert words in cause(raised(0, replica)).message
+    assert "register_buffer" not in cause(raised(0, words)).hint
