@@ -96,6 +96,16 @@ _SOURCE = attrgetter(
 """The columns that decide the group of a run."""
 
 
+def hides_gpus(groups: Iterable[Group]) -> bool:
+    """True if groups differ in the machine, and that may be one of which a part was visible.
+
+    A machine is known by its GPUs, so without some of them it is another one.
+    """
+    found = [group for group in groups if group.device_type == "cuda"]
+    models = {(group.device_models, group.driver_version) for group in found}
+    return len({group.machine for group in found}) > 1 and len(models) < len(found)
+
+
 def group_records(records: Sequence[RunRecord]) -> dict[Group, list[RunRecord]]:
     """Runs by their group of equal work."""
     groups: defaultdict[Group, list[RunRecord]] = defaultdict(list)

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mgpubench.analysis.groups import GROUP_KEY, Group, group_records
+from mgpubench.analysis.groups import GROUP_KEY, Group, group_records, hides_gpus
 from mgpubench.config.types import DEFAULT_MODES, MODES
 from mgpubench.errors import NoUsableResults
 from mgpubench.results.merge import Reading
 from mgpubench.results.read import count_sessions, read_sessions, sessions_newest_first
 from mgpubench.results.schema import RunRecord
 
-SAME_QUESTION = ("machine", "device_type", "device_models", "model", "data", "variants")
+SAME_QUESTION = ("device_type", "device_models", "model", "data", "variants")
 """Fields of a group that a person varies on purpose. Sessions that differ in others alone were
 probably meant to be compared."""
 
@@ -101,7 +101,9 @@ def _unlike(
     """The work of a session that answers the same question, and is not equal work."""
     for group, runs in by_group.items():
         for newest in groups:
-            if all(getattr(group, name) == getattr(newest, name) for name in SAME_QUESTION):
+            # Two machines with GPUs of the same model may be parts of one: see `hides_gpus`.
+            is_near = group.machine == newest.machine or hides_gpus([group, newest])
+            if is_near and all(getattr(group, n) == getattr(newest, n) for n in SAME_QUESTION):
                 yield Other(
                     folder=folder,
                     modes=tuple(dict.fromkeys(run.mode for run in runs)),

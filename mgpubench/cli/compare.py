@@ -235,6 +235,7 @@ def unlike(selection: Selection, reading: Reading) -> Iterator[str]:
     """What keeps other sessions out of the table, and the command that makes all work equal."""
     from mgpubench.analysis.compare import compare as compare_runs
     from mgpubench.report.commands import command_to_run
+    from mgpubench.report.sections import HIDDEN_GPUS
 
     wanted = [mode for other in selection.others for mode in other.modes]
     for other in selection.others:
@@ -246,6 +247,7 @@ def unlike(selection: Selection, reading: Reading) -> Iterator[str]:
         yield plain(
             f"note: {shown_path(other.folder)} has {', '.join(other.modes)} too, for other work: "
             f"{differences}; to get one table: {command_to_run(rows, wanted)}"
+            + (f"; {HIDDEN_GPUS}" if "machine" in other.differences else "")
         )
 
 

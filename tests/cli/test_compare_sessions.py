@@ -474,9 +474,25 @@ def test_what_keeps_sessions_of_one_mode_each_apart_is_named_with_the_command(
     assert "ddp" in result.stdout
 
 
-@pytest.mark.parametrize("other", [{"model": "vgg11"}, {"machine": "n"}, {"data": "synthetic"}])
+@pytest.mark.parametrize(
+    "other", [{"model": "vgg11"}, {"device_names": "1x NVIDIA Z", "machine": "n"}]
+)
 def test_sessions_about_another_question_are_not_named(tmp_path: Path, other: Any) -> None:
     images = {"data": "imagefolder:photos", "machine": "m"}
     session(MONDAY, {"single": 100.0}, **{**images, **other})
     session(TUESDAY, {"ddp": 190.0}, **images)
     assert "note:" not in compare().stderr
+
+
+@pytest.mark.parametrize("folder", ["results", None])
+def test_a_part_of_the_gpus_is_said_to_be_another_machine(
+    tmp_path: Path, folder: str | None
+) -> None:
+    """single under CUDA_VISIBLE_DEVICES=0 is not divided by ddp under 0,1."""
+    session(MONDAY, {"single": 100.0}, machine="aaaaaaaa", device_names="1x NVIDIA X")
+    session(TUESDAY, {"ddp": 190.0}, machine="bbbbbbbb", device_names="2x NVIDIA X")
+    result = compare(*([folder] if folder else []))
+    text = result.stdout if folder else result.stderr
+    assert "leave CUDA_VISIBLE_DEVICES as it is, and choose with --gpus" in text
+    session(WEDNESDAY, {"ddp": 190.0}, machine="aaaaaaaa", device_names="2x NVIDIA X")
+    assert "CUDA_VISIBLE_DEVICES" not in compare(f"results/{MONDAY}", f"results/{WEDNESDAY}").stdout
