@@ -5,7 +5,10 @@ Nothing here is read back by a program: CSV and JSON carry the unrounded values.
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
+import signal
 from pathlib import Path
 
 UNKNOWN = "-"
@@ -14,15 +17,54 @@ QUOTED_CHARACTERS = 500
 """How much of another program's message an error of ours quotes."""
 
 
+_NOT_UTF8 = re.compile(r"[^\s:;,()'\"]*[\udc80-\udcff][^\s:;,()'\"]*")
+"""A word with bytes of a file name that are not UTF-8, as Python keeps them."""
+
+
 def shell_path(path: Path) -> str:
     """A path as a word of a shell command: quoted, and never an option."""
     text = str(path)
-    return shlex.quote(f"./{text}" if text.startswith("-") else text)
+    text = f"./{text}" if text.startswith("-") else text
+    return shlex.quote(text) if text.isprintable() else _escaped(text)
+
+
+def shown_path(path: Path | str) -> str:
+    """A path in a message: as it is, or else as a shell takes it: `$'caf\\xe9.jpg'`."""
+    text = str(path)
+    return text if text.isprintable() else _escaped(text)
+
+
+def _escaped(text: str) -> str:
+    """A word for the shell in which every byte that cannot be shown is escaped."""
+    return "$'" + "".join(map(_escape, text)) + "'"
+
+
+def _escape(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    if "\udc80" <= character <= "\udcff":  # a byte, as Python keeps it
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return "".join(f"\\x{byte:02x}" for byte in character.encode(errors="replace"))
+
+
+def in_utf8(name: str) -> str:
+    """A file name as text that is the same in every locale; other bytes are `\\xe9`."""
+    return os.fsencode(name).decode("utf-8", errors="backslashreplace")
 
 
 def shorten(text: str, limit: int = QUOTED_CHARACTERS) -> str:
     """A text, or its beginning and an ellipsis."""
     return text if len(text) <= limit else f"{text[:limit]}..."
+
+
+def signal_name(number: int) -> str:
+    """The name of a signal: `SIGKILL`."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
 
 
 def message_of(error: BaseException) -> str:
@@ -98,8 +140,10 @@ def format_gibibytes(num_bytes: int | None) -> str:
     return UNKNOWN if num_bytes is None else f"{num_bytes / 2**30:.2f}"
 
 
-def format_size(num_bytes: int) -> str:
+def format_size(num_bytes: int | None) -> str:
     """Bytes in the 1024-based MB and GB of df and docker: `64 MB`, `23.5 GB`."""
+    if num_bytes is None:
+        return "unknown size"
     if num_bytes < 2**20:
         return f"{num_bytes} bytes"
     if round(num_bytes / 2**20) < 1024:
@@ -113,7 +157,11 @@ def format_count(count: int, noun: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Text from a file or a user on one line, without characters that control a terminal."""
+    """Text from a file or a user on one line, without characters that control a terminal.
+
+    Names of files that are not UTF-8 are written as a shell takes them.
+    """
+    text = _NOT_UTF8.sub(lambda word: _escaped(word.group()), text)
     return "".join(character if character.isprintable() else "?" for character in text)
 
 

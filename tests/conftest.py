@@ -54,18 +54,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """The environment without what pytest and torch themselves put there."""
-    own = ("PYTEST_", "TORCHINDUCTOR_", "MGPUBENCH_")
+    # Older versions of torch set the last one when they start CUDA.
+    own = ("PYTEST_", "TORCHINDUCTOR_", "MGPUBENCH_", "CUDA_MODULE_LOADING")
     return {name: value for name, value in os.environ.items() if not name.startswith(own)}
 
 
 @pytest.fixture(autouse=True)
 def no_leaks() -> Iterator[None]:
     """A test leaves the environment as it was, and no worker behind."""
-    before = _environment()
+    before = environment()
     yield
-    assert _environment() == before
+    assert environment() == before
     left = [p for p in descendants(os.getpid()) if p.is_worker]
     assert not left, f"worker processes left behind: {left}"
 

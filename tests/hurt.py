@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +132,13 @@ def takes_stdout_away(*of_the_run: object) -> int:
 
 def raises_ours(*of_the_run: object) -> None:
     raise Interrupted(signal.SIGINT)
+
+
+def inherited() -> dict[str, object]:
+    """What this process has inherited from the fork server."""
+    return {
+        "cores": os.sched_getaffinity(0),
+        "folder": os.getcwd(),
+        "warnings as errors": sum(entry[0] == "error" for entry in warnings.filters),
+        "start method": multiprocessing.get_start_method(allow_none=True),
+    }

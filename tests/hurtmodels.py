@@ -134,6 +134,18 @@ def allocates_too_much() -> nn.Module:
     return Faulty(fault)
 
 
+def fills_the_gpu() -> nn.Module:
+    """Takes the memory of a GPU piece by piece, until there is no more."""
+    taken = []
+
+    def fault(logits: Tensor) -> Tensor:
+        while logits.is_cuda:
+            taken.append(torch.empty(2**28, device=logits.device))
+        return logits
+
+    return Faulty(fault)
+
+
 def returns_nonsense() -> nn.Module:
     return Faulty(lambda logits: None)
 

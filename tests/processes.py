@@ -56,6 +56,16 @@ def descendants(pid: int) -> list[Process]:
     return below
 
 
+def open_files(pid: int) -> set[str]:
+    """The paths of the files that a process has open; none if it has ended."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                found.add(str(entry.readlink()))
+    return found
+
+
 def wait_until(condition: Callable[[], object], seconds: float, what: str) -> None:
     """Poll until a condition holds; fail the test if it does not in time."""
     end = time.monotonic() + seconds

@@ -210,6 +210,7 @@ def _may_divide(pool: Pool, other: Pool, baseline: Baseline) -> bool:
     return other.mode == baseline.mode and other.variant == pool.variant
 
 
-def _group_order(group: Group) -> list[tuple[bool, object]]:
+def _group_order(group: Group) -> list[tuple[bool, bool, object]]:
     values = [getattr(group, name) for name in GROUP_KEY]
-    return [(value is None, value) for value in values]
+    # Text is put behind the true and false of the same field.
+    return [(value is None, isinstance(value, str), value) for value in values]

@@ -12,6 +12,7 @@ from typing import Any
 
 from mgpubench.analysis import stats
 from mgpubench.analysis.findings.mixed import MIXED_IN_ROW
+from mgpubench.config.run_config import RunConfig
 from mgpubench.config.types import DEFAULT_OPTIMIZER, IMAGE_FOLDER, MODES
 from mgpubench.results.schema import MACHINES_APART, RunRecord, Status
 
@@ -27,6 +28,17 @@ NAMELESS_CPUS = ("", "CPU")
 
 RoundKey = tuple[str, int, int]
 """Session, round and sitting: two runs with equal keys are a pair."""
+
+
+FIRST_REPLICA = "first replica"
+"""In place of true: the others have the default memory format."""
+
+
+def loses_channels_last(run: RunRecord | RunConfig) -> bool:
+    """True for DataParallel on several GPUs: it broadcasts the weights as one flat tensor, from
+    which the other replicas get them in the default memory format."""
+    is_spread = run.mode == "dp" and run.device_type == "cuda" and run.num_devices > 1
+    return bool(run.channels_last) and is_spread
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +57,8 @@ class Group:
     optimizer: str
     accumulate: int | None
     """Micro-batches of a step."""
-    channels_last: bool | None
+    channels_last: bool | str | None
+    """A text where only a part of the devices has it."""
     compiled: bool | None
     workers_per_device: int | None
     """None unless images are loaded."""
@@ -83,6 +96,16 @@ _SOURCE = attrgetter(
 """The columns that decide the group of a run."""
 
 
+def hides_gpus(groups: Iterable[Group]) -> bool:
+    """True if groups differ in the machine, and that may be one of which a part was visible.
+
+    A machine is known by its GPUs, so without some of them it is another one.
+    """
+    found = [group for group in groups if group.device_type == "cuda"]
+    models = {(group.device_models, group.driver_version) for group in found}
+    return len({group.machine for group in found}) > 1 and len(models) < len(found)
+
+
 def group_records(records: Sequence[RunRecord]) -> dict[Group, list[RunRecord]]:
     """Runs by their group of equal work."""
     groups: defaultdict[Group, list[RunRecord]] = defaultdict(list)
@@ -91,7 +114,7 @@ def group_records(records: Sequence[RunRecord]) -> dict[Group, list[RunRecord]]:
     for record in records:
         sets = varied.get(record.session_id) if record.variant else None
         # Many runs have the same group, and making one takes longer than looking it up.
-        key = (_SOURCE(record), _nameless(record), sets)
+        key = (_SOURCE(record), _nameless(record), loses_channels_last(record), sets)
         if key not in known:
             known[key] = _without(group_of(record), sets) if sets else group_of(record)
         groups[known[key]].append(record)
@@ -110,6 +133,7 @@ def group_of(record: RunRecord) -> Group:
         "global_batch": global_batch,
         "python": python_minor(record.python_version),
         "variants": "",
+        "channels_last": FIRST_REPLICA if loses_channels_last(record) else record.channels_last,
         "optimizer": record.optimizer or DEFAULT_OPTIMIZER,
         "accumulate": record.accumulate or 1,
     }

@@ -23,6 +23,10 @@ MIN_BUSY_SPAN_S = 0.3
 """A shorter run says nothing about CPU time: it is counted in steps of 10 ms, and starting a rank
 does not count as its own."""
 
+MIN_COUNTED_SHARE = 0.5
+"""If the system counts less than this of what the run itself used, its counters stand still or do
+not count all cores, and say nothing about others."""
+
 CHANGE_BATCHES = 8
 MIN_STEPS_FOR_CHANGE = 5 * CHANGE_BATCHES
 
@@ -153,7 +157,10 @@ def others_cpu_share(before: CpuTime, after: CpuTime, ranks: Sequence[RankRecord
     if before.busy_s is None or after.busy_s is None or elapsed_s < MIN_BUSY_SPAN_S:
         return None
     own_s = after.own_s - before.own_s + math.fsum(rank.cpu_s for rank in ranks)
-    share = (after.busy_s - before.busy_s - own_s) / (elapsed_s * after.num_cores)
+    counted_s = after.busy_s - before.busy_s
+    if counted_s < MIN_COUNTED_SHARE * own_s:
+        return None
+    share = (counted_s - own_s) / (elapsed_s * after.num_cores)
     return min(1.0, max(0.0, share))
 
 
@@ -227,6 +234,15 @@ def skipped_steps(ranks: Sequence[RankRecord]) -> int | None:
     """
     known = [rank.skipped_steps for rank in ranks if rank.skipped_steps is not None]
     return max(known, default=None)
+
+
+def warmup_s(ranks: Sequence[RankRecord], steps: int) -> float:
+    """Seconds of training before the window: the spin-up, and all but the last `steps` steps.
+
+    Those of the slowest rank, which gives the window.
+    """
+    rank = slowest_rank(ranks)
+    return rank.spin_up_s + math.fsum(rank.step_times_s[: len(rank.step_times_s) - steps])
 
 
 def summarize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,16 @@ from mgpubench.cli.compare_options import (
     parse_margin,
     parse_percent,
 )
+from mgpubench.cli.paths import PATH
+from mgpubench.cli.streams import warn
 from mgpubench.config.types import DEFAULT_MARGIN, DEFAULT_OUT
 from mgpubench.errors import BenchError, RequestRefused
+from mgpubench.format import plain, shown_path
 
 if TYPE_CHECKING:
     from mgpubench.analysis.gate import Gate
     from mgpubench.analysis.row import Baseline, Row
+    from mgpubench.analysis.selection import Selection
     from mgpubench.analysis.stats import Interval
     from mgpubench.report.commands import Folders
     from mgpubench.results.merge import Reading
@@ -29,22 +33,20 @@ if TYPE_CHECKING:
 UNDECIDED_EXIT_CODE = 3
 """Of a gate that could not be decided, with --strict."""
 
-path = click.Path(path_type=Path)
-
 
 @click.command(cls=SidesCommand)
-@click.argument("paths", nargs=-1, metavar="[PATH]...", type=path)
+@click.argument("paths", nargs=-1, metavar="[PATH]...", type=PATH)
 @click.option(
     "--baseline",
     callback=parse_baseline_option,
     metavar="MODE|MODE/OPTIONS|VARIANT|TRAINING",
     help="What to divide by.  [default: the first variant, else single, else dp, else ddp]",
 )
-@click.option("--before", multiple=True, type=path, metavar="PATH...", help="Older sessions.")
+@click.option("--before", multiple=True, type=PATH, metavar="PATH...", help="Older sessions.")
 @click.option(
     "--after",
     multiple=True,
-    type=path,
+    type=PATH,
     metavar="PATH...",
     help="Newer sessions, to be compared with those of --before.",
 )
@@ -166,10 +168,9 @@ def compare_before_after(
     before: Sequence[Path], after: Sequence[Path], options: dict[str, Any]
 ) -> list[tuple[str, Interval | None]]:
     """Print the comparison of two sides; return the intervals of their ratios."""
-    from rich.console import Console
-
     from mgpubench.analysis.before_after import compare_sides
     from mgpubench.report.changes import change_place, changes_to_json, describe_changes
+    from mgpubench.report.console import open_console
     from mgpubench.report.tables import print_section, section_markdown
 
     result = compare_sides(read_named(before).records, read_named(after).records, options["margin"])
@@ -182,7 +183,7 @@ def compare_before_after(
     elif options["output_format"] == "markdown":
         click.echo(section_markdown(describe_changes(result)))
     else:
-        print_section(describe_changes(result), Console())
+        print_section(describe_changes(result), open_console())
     compared: list[tuple[str, Interval | None]] = [
         (f"{change_place(row)} after against before", row.throughput.interval)
         for row in result.rows
@@ -212,13 +213,54 @@ def read(paths: Sequence[Path]) -> Reading:
 
     if paths:
         return read_named(paths)
-    selection = select_sessions(Path(DEFAULT_OUT))
+    root = Path(DEFAULT_OUT)
+    for warning in from_future(root):
+        click.echo(warning, err=True)
+    selection = select_sessions(root)
     (newest, _), *others = selection.modes.items()
-    added = "".join(f", with {', '.join(sorted(modes))} of {path}" for path, modes in others)
-    click.echo(
-        f"comparing {newest}, the newest session{added}; {_left_out(selection.left_out)}", err=True
+    added = "".join(
+        f", with {', '.join(sorted(modes))} of {shown_path(path)}" for path, modes in others
     )
-    return checked(selection.read(), [newest])
+    others_left = _left_out(selection.left_out)
+    click.echo(
+        f"comparing {shown_path(newest)}, the newest session{added}; {others_left}", err=True
+    )
+    reading = checked(selection.read(), [newest])
+    for note in unlike(selection, reading):
+        click.echo(note, err=True)
+    return reading
+
+
+def unlike(selection: Selection, reading: Reading) -> Iterator[str]:
+    """What keeps other sessions out of the table, and the command that makes all work equal."""
+    from mgpubench.analysis.compare import compare as compare_runs
+    from mgpubench.report.commands import command_to_run
+    from mgpubench.report.sections import HIDDEN_GPUS
+
+    wanted = [mode for other in selection.others for mode in other.modes]
+    for other in selection.others:
+        differences = "; ".join(
+            f"{name} is {theirs} there and {ours} here"
+            for name, (theirs, ours) in other.differences.items()
+        )
+        rows = compare_runs(reading.records, None, DEFAULT_MARGIN)
+        yield plain(
+            f"note: {shown_path(other.folder)} has {', '.join(other.modes)} too, for other work: "
+            f"{differences}; to get one table: {command_to_run(rows, wanted)}"
+            + (f"; {HIDDEN_GPUS}" if "machine" in other.differences else "")
+        )
+
+
+def from_future(root: Path) -> Iterator[str]:
+    """A warning about sessions that would be the newest for ever, if their names were right."""
+    from mgpubench.results.read import sessions_from_future
+
+    if found := sessions_from_future(root):
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        yield (
+            f"warning: {shown_path(found[0])}{more} is dated in the future: is the clock of this "
+            "machine wrong, or was it? It does not count as the newest"
+        )
 
 
 def read_named(paths: Sequence[Path]) -> Reading:
@@ -234,7 +276,7 @@ def checked(reading: Reading, paths: Sequence[Path]) -> Reading:
     from mgpubench.format import format_count
 
     for warning in reading.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        warn(warning)
     if not any(record.is_ok for record in reading.records):
         runs = format_count(len(reading.records), "run")
         raise NoUsableResults(
@@ -253,11 +295,10 @@ def _left_out(count: int) -> str:
 def print_rows(rows: Sequence[Row], output_format: str, folders: Folders) -> None:
     """Print the rows in a format."""
     if output_format == "table":
-        from rich.console import Console
-
+        from mgpubench.report.console import open_console
         from mgpubench.report.tables import print_comparison
 
-        print_comparison(rows, Console(), folders)
+        print_comparison(rows, open_console(), folders)
         return
     from mgpubench.report.export import to_csv, to_json
     from mgpubench.report.tables import comparison_markdown

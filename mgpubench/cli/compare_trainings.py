@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mgpubench.cli.options import is_given
+from mgpubench.cli.streams import warn
 from mgpubench.config.types import DEFAULT_OUT
 from mgpubench.errors import NoUsableResults, RequestRefused
 from mgpubench.format import format_count, shell_path
@@ -99,7 +100,7 @@ def read(paths: Sequence[Path]) -> list[Training]:
 
     found = read_trainings(paths)
     for warning in found.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        warn(warning)
     finished = [training for training in found.trainings if training.epochs]
     unfinished = [training.folder for training in found.trainings if not training.epochs]
     if not finished:
@@ -109,19 +110,18 @@ def read(paths: Sequence[Path]) -> list[Training]:
             f"Go on with it: mgpubench train --resume {shell_path(unfinished[0])}",
         )
     for folder in unfinished:
-        click.echo(f"warning: {folder}: left out, since it has no finished epoch", err=True)
+        warn(f"{folder}: left out, since it has no finished epoch")
     return finished
 
 
 def print_rows(rows: Sequence[TrainingRow], to_top1: float | None, output_format: str) -> None:
     """Print trainings in a format."""
     if output_format == "table":
-        from rich.console import Console
-
+        from mgpubench.report.console import open_console
         from mgpubench.report.tables import print_sections
         from mgpubench.report.training_table import describe_trainings
 
-        print_sections(describe_trainings(rows, to_top1), Console(markup=False))
+        print_sections(describe_trainings(rows, to_top1), open_console())
         return
     from mgpubench.report.tables import sections_markdown
     from mgpubench.report.training_export import trainings_to_csv, trainings_to_json

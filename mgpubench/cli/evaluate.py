@@ -9,6 +9,8 @@ from typing import Any
 import click
 
 from mgpubench.cli.options import text_or_json_option, verbose_option
+from mgpubench.cli.paths import PATH, PATH_TEXT
+from mgpubench.cli.streams import warn
 from mgpubench.cli.work_options import DEVICES, options
 from mgpubench.config.mode_checks import check_trainable
 from mgpubench.config.request import Request
@@ -16,12 +18,10 @@ from mgpubench.config.types import Mode
 from mgpubench.format import format_percent
 from mgpubench.machine.current_folder import check_current_folder
 
-path = click.Path(path_type=Path)
-
 
 @click.command()
-@click.argument("checkpoint", type=path)
-@click.option("--data", required=True, metavar="PATH", help="ImageFolder to evaluate on.")
+@click.argument("checkpoint", type=PATH)
+@click.option("--data", required=True, type=PATH_TEXT, help="ImageFolder to evaluate on.")
 @options(DEVICES)
 @click.option("--batch-per-gpu", "-b", type=int, help="Images per GPU at a time.")
 @click.option("--workers-per-gpu", type=int, help="Loader workers per device.")
@@ -41,7 +41,7 @@ def evaluate(checkpoint: Path, output_format: str, **given: Any) -> None:
     from mgpubench.session.checkpoints import evaluate_checkpoint
 
     with StopSignal().installed() as stop:
-        figures = evaluate_checkpoint(checkpoint, request, stop)
+        figures = evaluate_checkpoint(checkpoint, request, stop, warn)
         stop.check()
     if output_format == "json":
         click.echo(json.dumps(figures, indent=2))

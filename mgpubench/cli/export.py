@@ -7,14 +7,13 @@ from pathlib import Path
 import click
 
 from mgpubench.cli.options import verbose_option
+from mgpubench.cli.paths import PATH
 from mgpubench.machine.current_folder import check_current_folder
-
-path = click.Path(path_type=Path)
 
 
 @click.command()
-@click.argument("checkpoint", type=path)
-@click.argument("file", type=path)
+@click.argument("checkpoint", type=PATH)
+@click.argument("file", type=PATH)
 @verbose_option
 def export(checkpoint: Path, file: Path) -> None:
     """Write the weights of a checkpoint to FILE, in the format safetensors.

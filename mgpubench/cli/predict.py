@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mgpubench.cli.options import text_or_json_option, verbose_option
+from mgpubench.cli.paths import PATH, PATH_TEXT
 from mgpubench.format import format_percent, plain
 from mgpubench.machine.current_folder import check_current_folder
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:  # it needs torch
 
 
 @click.command()
-@click.argument("checkpoint", type=click.Path(path_type=Path))
-@click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
+@click.argument("checkpoint", type=PATH)
+@click.argument("images", nargs=-1, required=True, type=PATH_TEXT, metavar="IMAGE...")
 @text_or_json_option
 @verbose_option
 def predict(checkpoint: Path, images: tuple[str, ...], output_format: str) -> None:

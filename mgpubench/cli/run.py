@@ -13,6 +13,7 @@ import click
 
 from mgpubench.cli.node_options import NODE_OPTIONS, NODES, check_modes, take_nodes
 from mgpubench.cli.options import is_given, is_verbose, verbose_option
+from mgpubench.cli.paths import PATH, PATH_TEXT
 from mgpubench.cli.variants import AA, VariantOptions, parse_variants
 from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options
 from mgpubench.config.nodes import Nodes
@@ -21,7 +22,7 @@ from mgpubench.config.request import Request
 from mgpubench.config.run_config import DdpOptions
 from mgpubench.config.types import DEFAULT_MAX_ROUNDS, DEFAULT_OUT, DEFAULT_TIMEOUT_S
 from mgpubench.errors import BenchError, RequestRefused
-from mgpubench.format import plain, shell_path
+from mgpubench.format import plain, shell_path, shown_path
 from mgpubench.machine.current_folder import check_current_folder
 
 if TYPE_CHECKING:
@@ -89,7 +90,11 @@ ROUNDS: tuple[Decorator, ...] = (
         help="Time limit for one run, in seconds.",
     ),
     click.option(
-        "--out", default=DEFAULT_OUT, show_default=True, help="Folder for the session folders."
+        "--out",
+        type=PATH_TEXT,
+        default=DEFAULT_OUT,
+        show_default=True,
+        help="Folder for the session folders.",
     ),
 )
 
@@ -98,7 +103,7 @@ SESSION: tuple[Decorator, ...] = (
     click.option(
         "--resume",
         metavar="SESSION",
-        type=click.Path(path_type=Path),
+        type=PATH,
         help="Repeat the incomplete rounds of a session, with its own options. --rounds and "
         "--until add rounds, and --timeout may be different.",
     ),
@@ -306,7 +311,7 @@ def conclude(outcome: Outcome) -> int:
             click.echo(f"error: {outcome.failed} of {outcome.planned} runs failed", err=True)
             again = f"mgpubench run --resume {shell_path(outcome.folder)}"
             click.echo(f"hint: After fixing the cause, rerun them with: {again}", err=True)
-        click.echo(f"results: {outcome.folder}", err=True)
+        click.echo(f"results: {shown_path(outcome.folder)}", err=True)
         if has_figures:
             click.echo(f"compare: mgpubench compare {shell_path(outcome.folder)}", err=True)
     return BenchError.exit_code if outcome.failed else 0

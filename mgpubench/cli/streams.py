@@ -12,7 +12,10 @@ import os
 import sys
 from typing import TextIO
 
+import click
+
 from mgpubench.errors import BenchError
+from mgpubench.format import plain
 
 
 class ResultStream(io.TextIOWrapper):
@@ -99,3 +102,8 @@ def _fill(descriptor: int) -> None:
     os.dup2(nowhere, descriptor)
     if nowhere != descriptor:
         os.close(nowhere)
+
+
+def warn(text: str) -> None:
+    """Print a warning on stderr."""
+    click.echo(f"warning: {plain(text)}", err=True)

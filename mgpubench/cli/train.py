@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mgpubench.cli.options import is_given, verbose_option
+from mgpubench.cli.paths import NO_FILE, PATH_TEXT, PathOrNone
 from mgpubench.cli.run import request_of
 from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options
 from mgpubench.config.train_request import LOG_EVERY, SCHEDULES, TrainOptions, TrainRequest
 from mgpubench.config.types import DEFAULT_OUT, DEFAULT_TIMEOUT_S
 from mgpubench.errors import RequestRefused
-from mgpubench.format import shell_path
+from mgpubench.format import shell_path, shown_path
 from mgpubench.launch.environment import refuse_foreign_launcher
 from mgpubench.machine.current_folder import check_current_folder
 
@@ -80,7 +81,7 @@ TRAINING: tuple[Decorator, ...] = (
     click.option(
         "--deterministic", is_flag=True, help="Use only deterministic algorithms (slower)."
     ),
-    click.option("--eval-data", default="", metavar="PATH", help="ImageFolder to evaluate on."),
+    click.option("--eval-data", default="", type=PATH_TEXT, help="ImageFolder to evaluate on."),
     click.option(
         "--split",
         type=float,
@@ -110,7 +111,8 @@ TRAINING: tuple[Decorator, ...] = (
     click.option(
         "--pretrained",
         is_flag=False,
-        flag_value="",
+        flag_value=NO_FILE,
+        type=PathOrNone(),
         metavar="[FILE]",
         help="Begin with these weights, or with torchvision's own if they are in its cache.",
     ),
@@ -131,10 +133,15 @@ SESSION: tuple[Decorator, ...] = (
         help="Seconds without a step, an evaluation batch or a checkpoint after which it is ended.",
     ),
     click.option(
-        "--out", default=DEFAULT_OUT, show_default=True, help="Folder for the training's folder."
+        "--out",
+        type=PATH_TEXT,
+        default=DEFAULT_OUT,
+        show_default=True,
+        help="Folder for the training's folder.",
     ),
     click.option(
         "--resume",
+        type=PATH_TEXT,
         metavar="FOLDER|FILE|last",
         help="Go on with a training, or begin a new one with a checkpoint. --mode, --gpus, "
         "--workers-per-gpu and --epochs may be different.",
@@ -200,7 +207,7 @@ def go_on(ctx: click.Context, given: Mapping[str, Any], resume: str) -> Make:
     )
 
     folder = newest_training(Path(given["out"])) if resume == "last" else Path(resume)
-    click.echo(f"resumes: {folder}", err=True)
+    click.echo(f"resumes: {shown_path(folder)}", err=True)
     saved = load_training(folder)
     asked = {name: value for name, value in given.items() if is_given(ctx, name)}
     options_of = {option.name or "": option.opts[0] for option in ctx.command.params}
@@ -222,6 +229,6 @@ def perform(make: Make) -> None:
         if trained.epochs:
             print_epochs(trained.epochs)
         sys.stdout.flush()
-        click.echo(f"results: {trained.folder}", err=True)
+        click.echo(f"results: {shown_path(trained.folder)}", err=True)
         click.echo(f"compare: mgpubench compare {shell_path(trained.folder)}", err=True)
         stop.check()

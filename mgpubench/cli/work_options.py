@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from mgpubench.cli.options import parse_counts, parse_modes
+from mgpubench.cli.paths import PATH_TEXT
 from mgpubench.config.preset import SMOKE, STANDARD
 from mgpubench.config.types import (
     COMM_HOOKS,
@@ -64,6 +65,7 @@ WORK: tuple[Decorator, ...] = (
     ),
     click.option(
         "--data",
+        type=PATH_TEXT,
         default=SYNTHETIC,
         show_default=True,
         help="synthetic (made on the device), synthetic-host (in pinned host memory, copied in "
@@ -125,13 +127,15 @@ WORK: tuple[Decorator, ...] = (
     click.option(
         "--channels-last",
         is_flag=True,
-        help="Keep images and weights in the memory format N, H, W, C. DataParallel may lose it in "
-        "its replicas, and fsdp and deepspeed cannot have it.",
+        help="Keep images and weights in the memory format N, H, W, C. On GPUs DataParallel keeps "
+        "it in its first replica alone, so dp is in a table of its own; fsdp and deepspeed cannot "
+        "have it.",
     ),
     click.option(
         "--cudnn-benchmark",
         is_flag=True,
-        help="Let cuDNN choose its algorithms by trial during the warm-up, in every process.",
+        help="Let cuDNN choose its algorithms by trial during the warm-up, in every process. Not "
+        "for dp on GPUs, which would try them again in every step.",
     ),
     click.option(
         "--backend",

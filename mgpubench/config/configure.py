@@ -8,6 +8,7 @@ from typing import Any
 
 from mgpubench.config.device_choice import default_precision
 from mgpubench.config.machine_facts import Machine, NodeDevices, omp_num_threads
+from mgpubench.config.mode_checks import TUNED_AGAIN
 from mgpubench.config.preset import SMOKE, STANDARD, Preset
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import DdpOptions, RunConfig, default_backend
@@ -23,6 +24,9 @@ from mgpubench.config.types import (
 
 Spread = tuple[int, ...]
 """Devices on each machine that takes part, beginning with the first."""
+
+SPIN_UP_S = 2.0
+"""On GPUs: idle clocks need one to two seconds to rise."""
 
 PRESET_DEVICES = 2
 """Devices on a CPU, and in a smoke run on GPUs if there are so many."""
@@ -84,10 +88,8 @@ class Draft:
 def combinations(draft: Draft, notices: list[str]) -> Iterator[tuple[Mode, Spread]]:
     """The modes to run, and devices on each machine; `notices` gets what the user should know."""
     modes = draft.request.modes or DEFAULT_MODES
-    if draft.request.compiled and "dp" in modes:
-        notices.append(
-            "dp is left out with --compile, which does not work reliably in its replicas"
-        )
+    if "dp" in modes and (reason := _why_without_dp(draft)):
+        notices.append(f"dp is left out with {reason}")
         modes = tuple(mode for mode in modes if mode != "dp")
     if "deepspeed" in modes and draft.device_type == "cpu":
         notices.append(
@@ -118,11 +120,21 @@ def combinations(draft: Draft, notices: list[str]) -> Iterator[tuple[Mode, Sprea
             yield mode, spread
 
 
+def _why_without_dp(draft: Draft) -> str:
+    """Which option dp cannot have, and why; empty if there is none."""
+    if draft.request.compiled:
+        return "--compile, which does not work reliably in its replicas"
+    if draft.request.cudnn_benchmark and draft.device_type == "cuda":
+        return f"--cudnn-benchmark: {TUNED_AGAIN}"
+    return ""
+
+
 def configure(draft: Draft, mode: Mode, spread: Spread) -> RunConfig:
     """The configuration of one mode on devices of each machine, as a run in round 1."""
     request, preset, count = draft.request, draft.preset, sum(spread)
     model = request.model or preset.model
     workers = _workers_per_device(draft)
+    warmup_steps = _warmup_steps(draft)
     return RunConfig(
         round=1,
         position=1,
@@ -136,7 +148,9 @@ def configure(draft: Draft, mode: Mode, spread: Spread) -> RunConfig:
         workers_per_device=workers,
         workers_per_rank=workers * _loader_shares(draft, mode, count),
         ddp=request.ddp if mode == "ddp" else DdpOptions(),
-        warmup_steps=preset.warmup_steps if request.warmup_steps is None else request.warmup_steps,
+        # Without warm-up steps it is the first step that is wanted, as cold as it is.
+        spin_up_s=SPIN_UP_S if draft.device_type == "cuda" and warmup_steps else 0.0,
+        warmup_steps=warmup_steps,
         steps=request.steps or preset.steps,
         seed=request.seed or 0,
     )
@@ -183,6 +197,15 @@ def _threads_per_rank(draft: Draft, ranks: Spread) -> int:
     """Equal on all machines, so that all ranks do equal work: what the smallest share allows."""
     shares = zip(draft.machines, ranks, strict=False)
     return max(1, min(machine.usable_cores // count for machine, count in shares))
+
+
+def _warmup_steps(draft: Draft) -> int:
+    """On GPUs the standard number at least: a smoke run's would be too few for DDP."""
+    if draft.request.warmup_steps is not None:
+        return draft.request.warmup_steps
+    if draft.device_type == "cuda":
+        return max(draft.preset.warmup_steps, STANDARD.warmup_steps)
+    return draft.preset.warmup_steps
 
 
 def _batch_per_device(draft: Draft, count: int) -> int:

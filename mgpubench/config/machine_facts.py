@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from mgpubench.config.digest import hex_digits
+
 MAX_THREADS = 1024
 
 
@@ -32,6 +34,8 @@ class Machine:
     """Cores that this process may use, after CPU affinity and cgroup quota."""
     omp_num_threads: int | None
     """The user's own OMP_NUM_THREADS, which overrides our number of threads."""
+    cuda_architectures: tuple[str, ...] = ()
+    """What the installed torch has code for: `sm_90`, or PTX as `compute_90`. Empty: unknown."""
     torch_version: str = ""
     torchvision_version: str = ""
     cuda_version: str = ""
@@ -48,7 +52,7 @@ class Machine:
     def fingerprint(self) -> str:
         """8 hex digits that identify the machine: a hash of CPU model, cores and GPU UUIDs."""
         identity = "\n".join([self.cpu_model, str(self.usable_cores), *(g.uuid for g in self.gpus)])
-        return hashlib.sha256(identity.encode()).hexdigest()[:8]
+        return hex_digits(hashlib.sha256(identity.encode()).digest(), 8)
 
 
 def fingerprint_of(machines: Sequence[Machine]) -> str:
@@ -59,7 +63,7 @@ def fingerprint_of(machines: Sequence[Machine]) -> str:
     if len({_kind_of(machine) for machine in machines}) == 1:
         return machines[0].fingerprint
     identity = "\n".join(machine.fingerprint for machine in machines)
-    return hashlib.sha256(identity.encode()).hexdigest()[:8]
+    return hex_digits(hashlib.sha256(identity.encode()).digest(), 8)
 
 
 def _kind_of(machine: Machine) -> tuple[object, ...]:

@@ -23,6 +23,12 @@ NO_CHANNELS_LAST: dict[Mode, str] = {
     "deepspeed": "it puts all weights into the default memory format",
 }
 
+TUNED_AGAIN = (
+    "cuDNN remembers its choices in the thread that made them, and DataParallel starts new threads "
+    "in every step, which would try all algorithms again"
+)
+"""Why --cudnn-benchmark leaves dp out on GPUs."""
+
 OWN_PRECISIONS: tuple[Precision, ...] = ("amp-fp16", "bf16", "fp16")
 """Those that DeepSpeed does in its own way, with other work: it keeps fp32 weights beside them."""
 
@@ -45,6 +51,11 @@ def _check_mode(request: Request, mode: Mode) -> None:
         raise RequestRefused(
             f"--compile and --mode {mode} exclude each other: {NOT_COMPILED[mode]}",
             "Use --compile --mode single,ddp.",
+        )
+    if request.cudnn_benchmark and mode == "dp" and not request.wants_cpu:
+        raise RequestRefused(
+            f"--cudnn-benchmark and --mode dp exclude each other: {TUNED_AGAIN}",
+            "Use --cudnn-benchmark --mode single,ddp.",
         )
     if request.channels_last and mode in NO_CHANNELS_LAST:
         raise RequestRefused(

@@ -6,6 +6,7 @@ import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from mgpubench.config.architectures import refuse_without_code
 from mgpubench.config.configure import Draft, combinations, configure
 from mgpubench.config.device_choice import (
     TENSOR_FLOAT_CAPABILITY,
@@ -85,12 +86,16 @@ def make_plan(
         classes = (num_classes or {}).get(part.data, NUM_SYNTHETIC_CLASSES)
         draft = Draft(part, machine, choose_device(part, machine), classes, others)
         configurations += _configurations(draft, notices)
+    for node, its_machine in enumerate(draft.machines):
+        refuse_without_code(its_machine, _used_indices(configurations, node))
     given = {part.variant_number for part in request.parts if part.warmup_steps is not None}
     configurations = _lengthen_warmup(configurations, given, notices)
     notices += _mixed_gpus(configurations, draft.machines)
     notices += _emulated(configurations, draft.machines)
     notices += _slow_on_cpu(configurations)
-    notices += _many_workers(configurations, machine)
+    # Not about the default, which is ours.
+    if any(part.workers_per_gpu is not None for part in request.parts):
+        notices += _many_workers(configurations, machine)
     rounds = request.rounds or draft.preset.rounds
     if request.until:
         rounds = min(rounds, request.round_limit)
@@ -141,7 +146,7 @@ def _lengthen_warmup(
     whose warm-up the user has set (None: of runs without a variant).
     """
     free = [config for config in configurations if config.variant_number not in given]
-    longest = max((config.queue_length for config in free), default=0)
+    longest = max((config.longest_queue for config in free), default=0)
     if not free or longest <= free[0].warmup_steps:
         return configurations
     notices.append(
@@ -174,6 +179,15 @@ def _mixed_gpus(configurations: Sequence[RunConfig], machines: Sequence[Machine]
             f"the GPUs are of different models ({', '.join(names)}): every step takes as long as "
             "on the slowest of them"
         )
+
+
+def _used_indices(configurations: Sequence[RunConfig], node: int) -> set[int]:
+    return {
+        index
+        for config in configurations
+        if node < config.num_nodes
+        for index in config.indices_by_node[node]
+    }
 
 
 def _used_gpus(configurations: Sequence[RunConfig], machines: Sequence[Machine]) -> Iterator[Gpu]:

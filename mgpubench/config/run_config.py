@@ -106,6 +106,8 @@ class RunConfig:
     threads_per_rank: int
     cudnn_benchmark: bool = False
     ddp: DdpOptions = field(default_factory=DdpOptions)
+    spin_up_s: float = 0.0
+    """Seconds of training before the warm-up steps, so that GPUs raise their clocks."""
     warmup_steps: int
     steps: int
     seed: int
@@ -151,6 +153,13 @@ class RunConfig:
         return math.ceil(micro_batches / self.accumulate)
 
     @property
+    def longest_queue(self) -> int:
+        """The queue if one process had the workers of all: dp has it, and ddp has as long a
+        warm-up, so that sessions of one mode each are equal work."""
+        micro_batches = self.total_workers * PREFETCH_FACTOR if self.uses_folder else 0
+        return math.ceil(micro_batches / self.accumulate)
+
+    @property
     def uses_folder(self) -> bool:
         """True if the data is a folder of images."""
         return is_folder(self.data)
@@ -186,6 +195,14 @@ class RunConfig:
             changed["log_every"] = self.log_every
         changed |= {f"env:{name}": value for name, value in self.env}
         return ";".join(f"{name}={option_text(value)}" for name, value in sorted(changed.items()))
+
+    @property
+    def sizes(self) -> str:
+        """The options that decide how much memory a device needs, with their values."""
+        batch = f"--batch-per-gpu {self.micro_batch_per_device}"
+        if self.scaling == "strong":
+            batch = f"--global-batch {self.global_batch}"
+        return f"{batch} or --image-size {self.image_size}"
 
     @property
     def label(self) -> str:

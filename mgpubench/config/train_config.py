@@ -20,6 +20,8 @@ class TrainConfig:
     """By name, in the order of their numbers."""
     num_samples: int
     """Images to train on."""
+    dataset_digest: str
+    """The digest of the folder that they are from."""
     checkpoints: Path
     """Folder of the checkpoints."""
     resume_from: Path | None = None

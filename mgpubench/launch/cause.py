@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mgpubench.errors import BenchError, RunFailed
-from mgpubench.format import format_count, format_size, shorten
+from mgpubench.format import format_count, format_size, shorten, signal_name
 from mgpubench.launch.worker import Failure
-from mgpubench.machine.host import shared_memory
+from mgpubench.machine.host import SharedMemory, shared_memory
 
 _PEER_TROUBLE = re.compile(
     r"closed by peer|reset by peer|broken pipe|socket closed|peer closed|remote process exited"
@@ -24,7 +24,7 @@ UNSEEN_EXIT_CODE = 255
 
 _SHARED_MEMORY = re.compile(
     r"shared memory\(shm\).*No space left|shared memory object.*(No space left|Read-only)"
-    r"|out of shared memory|shared memory segment /dev/shm|failed to extend /dev/shm"
+    r"|shared memory segment /dev/shm|failed to extend /dev/shm"
 )
 """What torch, its loaders and NCCL say if /dev/shm is full or read-only.
 
@@ -33,6 +33,12 @@ Triton's messages about the shared memory of a GPU do not match.
 
 _SEMAPHORE = re.compile(r"Read-only file system|No space left on device")
 """What multiprocessing says then, when it makes its semaphores there (SemLock)."""
+
+_BUS_ERROR = re.compile(r"killed by signal( 7\b|: Bus error)")
+"""What torch says of a loader worker, and guesses that /dev/shm is too small."""
+
+SMALL_SHARED_MEMORY_BYTES = 2**30
+"""The loaders of a few GPUs may fill a /dev/shm of this size. A container has 64 MB."""
 
 MORE_SHARED_MEMORY = "more shared memory: docker run --shm-size=8g, or --ipc=host."
 SHARED_MEMORY_HINT = f"Use --workers-per-gpu 0, or {MORE_SHARED_MEMORY}"
@@ -59,6 +65,10 @@ _HINTS = (
         "Raise the limit on the size of files: ulimit -f unlimited.",
     ),
     (
+        re.compile("in a format that Pillow cannot read"),
+        "Convert it to JPEG or PNG, or use other images instead of such ones: --skip-bad-images.",
+    ),
+    (
         re.compile("cannot read image "),
         "Repair or remove it, or use other images instead of unreadable ones: --skip-bad-images.",
     ),
@@ -71,8 +81,12 @@ _HINTS = (
         "The loopback interface is down, and the ranks connect through it: ip link set lo up.",
     ),
     (
-        re.compile(r"DataLoader worker.* (is killed|exited unexpectedly)"),
+        re.compile(r"DataLoader worker.*killed by signal( 9\b|: Killed)"),
         OUT_OF_MEMORY_KILL_HINT,
+    ),
+    (
+        re.compile(r"DataLoader worker.*(killed by signal|exited unexpectedly)"),
+        "dmesg may say why. With --workers-per-gpu 0 the rank loads by itself, and shows more.",
     ),
     (
         # DistributedDataParallel says so in the second step if a parameter got no gradient.
@@ -80,15 +94,24 @@ _HINTS = (
         "Some parameters got no gradient; try --find-unused-parameters.",
     ),
     (
+        # On one device this goes well, and so it does in the first replica of DataParallel.
+        re.compile(
+            r"in replica \d+ on device.*Expected all tensors to be on the same device", re.DOTALL
+        ),
+        "DataParallel copies only parameters and buffers: make each other tensor of the model a "
+        "buffer (register_buffer), or leave dp out: --mode single,ddp",
+    ),
+    (
         # cuDNN and cuBLAS have no error of their own for a workspace that does not fit.
         re.compile(
             "unable to find an engine to execute"
             "|CUBLAS_STATUS_NOT_INITIALIZED|CUDNN_STATUS_INTERNAL_ERROR"
         ),
-        "Often the GPU's memory is full: try a smaller --batch-per-gpu.",
+        "Often the GPU's memory is full: try {smaller}.",
     ),
 )
-"""Patterns of error messages with hints. The first one that matches is used."""
+"""Patterns of error messages with hints. The first one that matches is used; `{smaller}` is what
+needs less memory."""
 
 _CUDA_ERROR = re.compile(r"^(?:[\w.]+: )?((?:CUDA error: |NCCL error).*)", re.MULTILINE)
 """The line with the reason. The lines below it are about debugging."""
@@ -109,8 +132,10 @@ class Exit:
     """The last part of what the process printed."""
 
 
-def find_cause(exits: Sequence[Exit], label: str) -> BenchError:
+def find_cause(exits: Sequence[Exit], label: str, sizes: str = "") -> BenchError:
     """The error to show for a job whose workers ended like this.
+
+    `sizes` names the options that decide how much memory it needs, with their values.
 
     A signal comes first: the killed rank left no record, and the errors of the others follow from
     it. Then comes an exit without a record, and then the earliest error. An error about a peer
@@ -120,8 +145,12 @@ def find_cause(exits: Sequence[Exit], label: str) -> BenchError:
     cause = min(exits, key=order_of)
     was_aborted = cause.exit_code == -signal.SIGABRT
     if cause.failure is not None and (was_aborted or cause.exit_code >= 0):
-        return _raised(cause, cause.failure, label)
+        return _raised(cause, cause.failure, label, sizes)
     return _killed(cause, label) if cause.exit_code < 0 else _silent(cause, label)
+
+
+Explain = Callable[[Sequence[Exit], str], BenchError]
+"""Finds the error to show for workers that have failed, and for the label of their job."""
 
 
 class RanksFailed(BenchError):
@@ -148,22 +177,15 @@ def _killed(an_exit: Exit, label: str) -> RunFailed:
     hint = "--verbose shows what it printed last."
     if number == signal.SIGKILL:
         hint = OUT_OF_MEMORY_KILL_HINT
-    if number == signal.SIGBUS:
+    if number == signal.SIGBUS and _is_small(shared_memory()):
         hint = f"/dev/shm may be full. {SHARED_MEMORY_HINT}"
     last_words = _CUDA_ERROR.search(an_exit.log) if number == signal.SIGABRT else None
     return RunFailed(
         f"{label}: rank {an_exit.rank} (pid {an_exit.pid}) was killed by signal {number} "
-        f"({_signal_name(number)})" + (f": {shorten(last_words.group(1))}" if last_words else ""),
+        f"({signal_name(number)})" + (f": {shorten(last_words.group(1))}" if last_words else ""),
         hint,
         an_exit.log,
     )
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "unknown"
 
 
 def _silent(an_exit: Exit, label: str) -> RunFailed:
@@ -178,26 +200,36 @@ def _silent(an_exit: Exit, label: str) -> RunFailed:
     )
 
 
-def _raised(an_exit: Exit, failure: Failure, label: str) -> BenchError:
+def _raised(an_exit: Exit, failure: Failure, label: str, sizes: str) -> BenchError:
     if failure.refusal is not None:
         return failure.refusal
     if _lacks_shared_memory(failure):
         return _no_shared_memory(an_exit, failure, label)
     words = [failure.error_type, shorten(_telling_line(failure.message))]
+    smaller = f"less than {sizes}" if sizes else "a smaller --batch-per-gpu or --image-size"
     hint = next(
         (hint for pattern, hint in _HINTS if pattern.search(failure.message)),
         "Run again with --verbose for the traceback.",
-    )
+    ).format(smaller=smaller)
     if _OUT_OF_MEMORY.search(failure.message) or failure.error_type in _MEMORY_ERRORS:
         words.insert(1, "out of memory")
-        hint = "Use a smaller --batch-per-gpu or --image-size."
+        hint = f"Use {smaller}."
     error = ": ".join(word for word in words if word)
     return RunFailed(f"{label}: rank {an_exit.rank}: {error}", hint, failure.details)
 
 
 def _lacks_shared_memory(failure: Failure) -> bool:
     made_semaphores = "SemLock" in failure.details and _SEMAPHORE.search(failure.message)
-    return bool(_SHARED_MEMORY.search(failure.message) or made_semaphores)
+    if _SHARED_MEMORY.search(failure.message) or made_semaphores:
+        return True
+    return bool(_BUS_ERROR.search(failure.message)) and _is_small(shared_memory())
+
+
+def _is_small(found: SharedMemory | None) -> bool:
+    """True if loaders may have filled it, as far as it is known."""
+    if found is None or found.size_bytes is None:
+        return False
+    return found.size_bytes < SMALL_SHARED_MEMORY_BYTES
 
 
 def _no_shared_memory(an_exit: Exit, failure: Failure, label: str) -> RunFailed:

@@ -29,6 +29,8 @@ class Pace:
     total_steps: int
     timeout_s: float
     """For all steps, and for the start."""
+    sizes: str = "--batch-per-gpu or --image-size"
+    """The options that decide how long a step takes, with their values."""
 
     def check(self, count: StepCount, elapsed_s: float) -> None:
         """End a run that is over its time limit, or whose pace shows that it will be.
@@ -45,7 +47,7 @@ class Pace:
         raise RunFailed(
             f"{self.label} {verb} within --timeout {self.timeout_s:g} s: {count.steps} of "
             f"{self.total_steps} steps done{_rate_and_outlook(count, expected_s, is_over=is_over)}",
-            "Raise --timeout, or lower --steps, --batch-per-gpu or --image-size.",
+            f"Raise --timeout, or use fewer --steps, or less than {self.sizes}.",
         )
 
     def _will_be_late(self, count: StepCount, expected_s: float) -> bool:

@@ -56,8 +56,9 @@ def check_space(scratch: Path) -> None:
         RunFailed: if there is almost no space left.
     """
     with in_scratch(scratch):
-        free_bytes = shutil.disk_usage(scratch).free
-    if free_bytes < MIN_SCRATCH_BYTES:
+        usage = shutil.disk_usage(scratch)
+    # Some file systems do not say how large they are: all is 0.
+    if usage.total and usage.free < MIN_SCRATCH_BYTES:
         raise RunFailed(f"no space is left for temporary files in {scratch.parent}", HINT)
 
 

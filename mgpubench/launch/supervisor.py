@@ -21,8 +21,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from mgpubench.errors import BenchError, RunFailed
-from mgpubench.launch.cause import Exit, find_cause
+from mgpubench.errors import RunFailed
+from mgpubench.launch.cause import Explain, find_cause
 from mgpubench.launch.environment import Meeting
 from mgpubench.launch.forkserver import ForkServer
 from mgpubench.launch.processes import WorkerProcess, end_groups
@@ -59,7 +59,7 @@ class Job:
     hide_gpus: bool = False
     finish: Callable[[], None] = _nothing
     """Called when all processes have ended, before the folder is removed."""
-    explain: Callable[[Sequence[Exit], str], BenchError] = find_cause
+    explain: Explain = find_cause
     """The error for processes that have failed, and for the label."""
     first_rank: int = 0
     meeting: Meeting | None = None

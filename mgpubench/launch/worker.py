@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import multiprocessing
 import os
 import pickle
 import signal
@@ -151,3 +152,5 @@ def _isolate(task: Task) -> None:
     os.dup2(log, 2)
     os.close(log)
     prepare_environment(hide_gpus=task.hide_gpus, meeting=task.meeting)
+    # Unset again, so that a user's module may set it: this process comes from a fork server.
+    multiprocessing.set_start_method(None, force=True)

@@ -131,7 +131,7 @@ def _shared_memory(survey: Survey) -> Iterator[Advice]:
         yield Advice(
             "no-shm", "/dev/shm is missing or read-only, and loader workers need it", remedy
         )
-    elif shared.free_bytes < needed:
+    elif shared.free_bytes is not None and shared.free_bytes < needed:
         yield Advice(
             "small-shm",
             f"/dev/shm has {format_size(shared.free_bytes)} free of "
@@ -142,10 +142,11 @@ def _shared_memory(survey: Survey) -> Iterator[Advice]:
 
 
 def _memory(system: System) -> Iterator[Advice]:
-    if system.memory_available_bytes < MIN_AVAILABLE_BYTES:
+    available_bytes = system.memory_available_bytes
+    if available_bytes is not None and available_bytes < MIN_AVAILABLE_BYTES:
         yield Advice(
             "little-memory",
-            f"{format_size(system.memory_available_bytes)} of RAM are available; each process with "
+            f"{format_size(available_bytes)} of RAM are available; each process with "
             "torch needs 2 to 3 GB",
             "Free some memory, or raise the limit of the container.",
         )
@@ -171,7 +172,9 @@ def _variables(environment: Mapping[str, str]) -> Iterator[Advice]:
 
 
 def _network(system: System) -> Iterator[Advice]:
-    if not any(interface.is_up for interface in system.interfaces if interface.name in LOOPBACKS):
+    if system.interfaces is not None and not any(
+        interface.is_up for interface in system.interfaces if interface.name in LOOPBACKS
+    ):
         yield Advice(
             "no-loopback",
             "the loopback interface is down or missing, and the ranks of ddp connect through it",

@@ -11,6 +11,9 @@ from mgpubench.machine.ask import file_text
 CGROUP = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
 
+UNLIMITED_BYTES = 2**60
+"""More than any machine has. Version 1 of cgroups writes a number of that size for no limit."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
@@ -31,13 +34,14 @@ def quota_cores() -> float | None:
     return min(quotas, default=None)
 
 
-def memory_limit(total_bytes: int) -> MemoryLimit | None:
+def memory_limit(total_bytes: int | None) -> MemoryLimit | None:
     """The tightest limit on this process; None if none is below what the machine has."""
+    total_bytes = total_bytes or UNLIMITED_BYTES
     limits = [
         MemoryLimit(int(limit), max(0, int(limit) - int(used or 0)))
         for folder in _own_cgroups("memory")
         for limit, used in _limit_and_use(folder)
-        if limit.isdecimal() and int(limit) < total_bytes
+        if limit.isdecimal() and 0 < int(limit) < total_bytes
     ]
     return min(limits, key=lambda limit: limit.free_bytes, default=None)
 
@@ -70,13 +74,17 @@ def _v1(controller: str, folder: Path) -> Path:
 
 def _quota_v2(folder: Path) -> float | None:
     words = file_text(folder / "cpu.max").split()
-    if len(words) != 2 or not all(word.isdecimal() for word in words):
-        return None  # "max 100000" is no limit
-    return int(words[0]) / int(words[1])
+    return _cores(*words) if len(words) == 2 else None  # "max 100000" is no limit
 
 
 def _quota_v1(folder: Path) -> float | None:
     limit = file_text(folder / "cpu.cfs_quota_us").strip()
     period = file_text(folder / "cpu.cfs_period_us").strip()
-    # A limit of -1 is none.
-    return int(limit) / int(period) if limit.isdecimal() and period.isdecimal() else None
+    return _cores(limit, period)  # a limit of -1 is none
+
+
+def _cores(quota: str, period: str) -> float | None:
+    """The cores of a quota; None if it is none, also if the kernel's file shows only zeros."""
+    if not quota.isdecimal() or not period.isdecimal() or not int(quota) * int(period):
+        return None
+    return int(quota) / int(period)

@@ -9,6 +9,7 @@ from typing import Any
 
 import psutil
 
+from mgpubench.machine.ask import known
 from mgpubench.machine.host import usable_core_numbers
 
 BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
@@ -32,7 +33,9 @@ def cpu_time() -> CpuTime:
     """The CPU time used up to now. The kernel counts it in steps of 10 ms."""
     own = os.times()
     cores = _core_times()
-    counted = [cores[number] for number in usable_core_numbers() if number < len(cores)]
+    usable = usable_core_numbers()
+    # If the system hides a core, the others say nothing about the work on it.
+    counted = [cores[number] for number in usable] if max(usable) < len(cores) else []
     busy_s = [getattr(core, name, 0.0) for core in counted for name in BUSY]
     return CpuTime(
         at_s=time.monotonic(),
@@ -45,7 +48,4 @@ def cpu_time() -> CpuTime:
 
 def _core_times() -> list[Any]:
     """What psutil says about each core; empty if it cannot read it."""
-    try:
-        return list(psutil.cpu_times(percpu=True))
-    except (OSError, RuntimeError, IndexError, ValueError):  # a hidden or odd /proc/stat
-        return []
+    return list(known(lambda: psutil.cpu_times(percpu=True)) or [])

@@ -14,6 +14,7 @@ import torch
 
 from mgpubench.config.machine_facts import Gpu, Machine, omp_num_threads
 from mgpubench.machine import host
+from mgpubench.machine.environment import socket_interfaces
 from mgpubench.machine.nvidia_smi import driver_version
 from mgpubench.machine.system import TorchBuild
 
@@ -36,6 +37,7 @@ def describe() -> Machine:
         cpu_model=host.cpu_model(),
         usable_cores=host.usable_cores(),
         omp_num_threads=omp_num_threads(os.environ),
+        cuda_architectures=tuple(torch.cuda.get_arch_list()) if gpus else (),
         torch_version=str(torch.__version__),  # plain: its own class would import torch
         torchvision_version=_torchvision_version(),
         cuda_version=torch.version.cuda or "",
@@ -57,6 +59,7 @@ def describe_build() -> TorchBuild:
         nccl_version=_nccl_version(),
         cuda_architectures=tuple(torch.cuda.get_arch_list()),
         backends=_backends(),
+        socket_interfaces=socket_interfaces(os.environ),
         without_peer_access=tuple(
             pair for pair in pairs if not torch.cuda.can_device_access_peer(*pair)
         ),

@@ -7,6 +7,8 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import PurePath
 
+from mgpubench.config.digest import hex_digits
+
 DECIDING_VARIABLES = re.compile(
     r"(ATEN|CUDA|CUDNN|CUBLAS|CUBLASLT|DNNL|ONEDNN|GOMP|OMP|KMP|MKL|OPENBLAS|NCCL|GLOO|TORCH"
     r"|TORCHDYNAMO|TORCHINDUCTOR|PYTORCH|TRITON|MALLOC|TCMALLOC)_\w+"
@@ -41,12 +43,19 @@ def recorded_environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def socket_interfaces(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that bind gloo, NCCL and others to a network interface."""
+    return {
+        name: value for name, value in sorted(environ.items()) if name.endswith("_SOCKET_IFNAME")
+    }
+
+
 def environment_digest(recorded: Mapping[str, str], varied: Collection[str] = ()) -> str:
     """8 hex digits for the recorded variables but those that the variants set; `none` for none."""
     lines = [f"{name}={value}" for name, value in sorted(recorded.items()) if name not in varied]
     if not lines:
         return NO_VARIABLES
-    return hashlib.sha256("\n".join(lines).encode(errors="replace")).hexdigest()[:8]
+    return hex_digits(hashlib.sha256("\n".join(lines).encode(errors="replace")).digest(), 8)
 
 
 def _without_folders(value: str) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from mgpubench.config.machine_facts import Gpu, Machine
-from mgpubench.machine.nvidia_smi import HELD_BACK
+from mgpubench.config.architectures import has_code_for
+from mgpubench.config.machine_facts import Machine
+from mgpubench.machine.nvidia_smi import CORRUPTED_INFOROM, HELD_BACK
 from mgpubench.machine.system import Survey, TorchBuild
 
 THROTTLE_REASONS = {
@@ -44,6 +45,7 @@ def examine_gpus(survey: Survey) -> Iterator[Advice]:
         yield from _choice(machine)
         yield from _without_code(machine, build)
         yield from _links(machine, build)
+    yield from _nvidia_smi(survey.system.nvidia_smi_exit_code)
     yield from _gpu_state(survey)
 
 
@@ -84,7 +86,7 @@ def _choice(machine: Machine) -> Iterator[Advice]:
 def _without_code(machine: Machine, build: TorchBuild) -> Iterator[Advice]:
     """Advice about GPUs that torch was not built for."""
     for gpu in machine.gpus:
-        if not _is_built_for(gpu, build):
+        if not has_code_for(gpu, build.cuda_architectures):
             yield Advice(
                 "old-build",
                 f"this torch has no code for {gpu.name} (sm_{gpu.capability[0]}"
@@ -113,21 +115,14 @@ def _links(machine: Machine, build: TorchBuild) -> Iterator[Advice]:
         )
 
 
-def _is_built_for(gpu: Gpu, build: TorchBuild) -> bool:
-    """True if torch has code that runs on the GPU.
-
-    Machine code runs on the same major version from its minor version on. PTX runs on everything
-    newer. Code with a suffix (sm_90a) runs on exactly its own version.
-    """
-    for architecture in build.cuda_architectures:
-        kind, _, digits = architecture.partition("_")
-        if not digits[:-1].isdecimal():
-            continue
-        built = divmod(int(digits.rstrip("af")), 10)
-        is_newer = gpu.capability >= built and (kind == "compute" or gpu.capability[0] == built[0])
-        if gpu.capability == built or (is_newer and digits.isdecimal()):
-            return True
-    return not build.cuda_architectures
+def _nvidia_smi(exit_code: int | None) -> Iterator[Advice]:
+    if exit_code:
+        known = " (the infoROM of a GPU is corrupted)" if exit_code == CORRUPTED_INFOROM else ""
+        yield Advice(
+            "nvidia-smi",
+            f"nvidia-smi answers, and exits with code {exit_code}{known}",
+            "Look at the last lines that it prints, and at dmesg.",
+        )
 
 
 def _gpu_state(survey: Survey) -> Iterator[Advice]:

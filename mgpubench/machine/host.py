@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mgpubench.config.machine_facts import Gpu, Machine, omp_num_threads
-from mgpubench.machine.ask import file_text
+from mgpubench.machine.ask import file_text, known
 from mgpubench.machine.cgroups import quota_cores
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -32,20 +32,20 @@ def usable_cores() -> int:
 class SharedMemory:
     """/dev/shm, through which loader workers pass their batches."""
 
-    size_bytes: int
-    free_bytes: int
+    size_bytes: int | None
+    free_bytes: int | None
+    """None: it has no size, as some containers mount it."""
     is_writable: bool
 
 
 def shared_memory() -> SharedMemory | None:
     """/dev/shm as it is now; None if there is none."""
-    try:
-        found = os.statvfs(SHARED_MEMORY)
-    except OSError:
+    found = known(lambda: os.statvfs(SHARED_MEMORY))
+    if found is None:
         return None
     return SharedMemory(
-        size_bytes=found.f_blocks * found.f_frsize,
-        free_bytes=found.f_bavail * found.f_frsize,
+        size_bytes=found.f_blocks * found.f_frsize or None,
+        free_bytes=found.f_bavail * found.f_frsize if found.f_blocks else None,
         is_writable=not found.f_flag & os.ST_RDONLY and os.access(SHARED_MEMORY, os.W_OK),
     )
 

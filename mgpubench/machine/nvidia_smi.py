@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from mgpubench.machine.ask import file_text, program_output
+from mgpubench.machine.ask import file_text, program_answer
 
 DRIVER = Path("/sys/module/nvidia/version")
 
@@ -21,11 +21,16 @@ GPU_STATE = (
 )
 """Properties of a GPU under nvidia-smi's names. Every driver of recent years knows them."""
 
+CORRUPTED_INFOROM = 14
+"""Of its exit codes the one that comes with a good answer, as its manual says."""
+
 MIG_MODE = "mig.mode.current"
 HELD_BACK = "clocks_event_reasons.active"
 HELD_BACK_BEFORE_535 = "clocks_throttle_reasons.active"
 
 _UNKNOWN = re.compile(r"\[|N/A|Not Supported|Unknown", re.IGNORECASE)
+
+_LISTED_GPU = re.compile(r"^GPU \d+: ", re.MULTILINE)
 
 _GPU_UUID = re.compile(r"^(?:GPU|MIG)-[\w/-]+$", re.MULTILINE)
 
@@ -43,14 +48,28 @@ def driver_version(*, is_usable: bool) -> str:
 
 
 def ask(*arguments: str) -> str:
-    """What nvidia-smi prints; empty if it is missing, fails or does not answer."""
-    return program_output("nvidia-smi", *arguments) if answers() else ""
+    """What nvidia-smi prints; empty if it is missing, fails or does not answer.
+
+    An exit code that it also has when it lists the GPUs is a warning about one of them, such as 14
+    for a corrupted infoROM, and no failure.
+    """
+    usual = usual_exit_code()
+    if usual is None:
+        return ""
+    answer = program_answer("nvidia-smi", *arguments)
+    return answer.text if answer.exit_code in (0, usual, CORRUPTED_INFOROM) else ""
 
 
 @functools.cache
-def answers() -> bool:
-    """False if it is missing, fails or hangs. Cached, so that nothing waits for it twice."""
-    return bool(program_output("nvidia-smi", "-L"))
+def usual_exit_code() -> int | None:
+    """Its exit code if it works; None if it is missing, fails or hangs.
+
+    Cached, so that nothing waits for it twice.
+    """
+    answer = program_answer("nvidia-smi", "-L")
+    if answer.exit_code == 0:
+        return 0 if answer.text else None
+    return answer.exit_code if _LISTED_GPU.search(answer.text) else None
 
 
 def gpu_state() -> tuple[dict[str, str], ...]:

@@ -11,8 +11,7 @@ import platform
 import re
 import resource
 import shutil
-import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import psutil
 
 from mgpubench.config.machine_facts import Machine
 from mgpubench.machine import host, nvidia_smi
-from mgpubench.machine.ask import file_text
+from mgpubench.machine.ask import file_text, known
 from mgpubench.machine.cgroups import memory_limit
 
 PACKAGES = ("torch", "torchvision", "triton", "numpy", "pillow", "pillow-simd", "pandas", "psutil")
@@ -55,8 +54,8 @@ class System:
     """Frequency governor of the first core, such as `performance` or `powersave`."""
     is_virtual: bool | None
     load_average_1min: float | None
-    memory_bytes: int
-    memory_available_bytes: int
+    memory_bytes: int | None
+    memory_available_bytes: int | None
     """What this process can still get, after the cgroup's limit."""
     memory_limit_bytes: int | None
     """The cgroup's limit; None if there is none."""
@@ -66,7 +65,7 @@ class System:
     open_files_hard: int | None
     cxx_compiler: str
     """The C++ compiler that torch.compile would call; empty if it is not on the PATH."""
-    interfaces: tuple[Interface, ...]
+    interfaces: tuple[Interface, ...] | None
     packages: dict[str, str]
     torchvision_needs: str
     """The version of torch that the installed torchvision was built for; empty if unknown."""
@@ -76,6 +75,8 @@ class System:
     """`nvidia-smi topo -m`."""
     gpu_processes: tuple[str, ...]
     """The UUID of a GPU for each process that computes on it."""
+    nvidia_smi_exit_code: int | None = None
+    """None if it is missing or fails. Another code than 0 is a warning beside its answers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +93,8 @@ class TorchBuild:
     """Backends of torch.distributed."""
     without_peer_access: tuple[tuple[int, int], ...]
     """Pairs of visible GPUs in which the first cannot reach the memory of the second."""
+    socket_interfaces: dict[str, str] = field(default_factory=dict)
+    """The variables that bind gloo and NCCL to an interface, as they are in effect in a worker."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,22 +111,30 @@ class Survey:
 
 def describe_system() -> System:
     """Ask the kernel, the package metadata and nvidia-smi."""
-    memory = psutil.virtual_memory()
-    limit = memory_limit(memory.total)
+    memory_bytes, available_bytes = _memory()
+    limit = memory_limit(memory_bytes)
+    load = known(os.getloadavg)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return System(
         os=platform.platform(),
         cpu_model=host.cpu_model(),
-        cores=psutil.cpu_count(),
-        physical_cores=psutil.cpu_count(logical=False),
+        cores=known(psutil.cpu_count),
+        physical_cores=known(lambda: psutil.cpu_count(logical=False)),
         usable_cores=host.usable_cores(),
         affinity=host.usable_core_numbers(),
         numa_nodes=len(list(NODES.glob("node[0-9]*"))) or None,
         governor=file_text(CPUS / "cpu0" / "cpufreq" / "scaling_governor").strip(),
         is_virtual=_is_virtual(),
-        load_average_1min=os.getloadavg()[0],
-        memory_bytes=memory.total,
-        memory_available_bytes=min(memory.available, limit.free_bytes if limit else sys.maxsize),
+        load_average_1min=load[0] if load else None,
+        memory_bytes=memory_bytes,
+        memory_available_bytes=min(
+            (
+                size
+                for size in (available_bytes, limit.free_bytes if limit else None)
+                if size is not None
+            ),
+            default=None,
+        ),
         memory_limit_bytes=limit.limit_bytes if limit else None,
         shared_memory=host.shared_memory(),
         open_files_soft=None if soft == resource.RLIM_INFINITY else soft,
@@ -135,7 +146,15 @@ def describe_system() -> System:
         gpu_state=nvidia_smi.gpu_state(),
         gpu_topology=nvidia_smi.topology(),
         gpu_processes=nvidia_smi.busy_gpus(),
+        nvidia_smi_exit_code=nvidia_smi.usual_exit_code(),
     )
+
+
+def _memory() -> tuple[int | None, int | None]:
+    """RAM, and the part of it that is available; None if the system does not say."""
+    memory = known(psutil.virtual_memory)
+    # All zero is what some containers show.
+    return (memory.total, memory.available) if memory and memory.total else (None, None)
 
 
 def _is_virtual() -> bool | None:
@@ -149,10 +168,13 @@ def _cxx_compiler() -> str:
     return Path(name).name if shutil.which(name) else ""
 
 
-def _interfaces() -> tuple[Interface, ...]:
+def _interfaces() -> tuple[Interface, ...] | None:
+    found = known(psutil.net_if_stats)
+    if found is None:
+        return None
     return tuple(
         Interface(name=name, is_up=stats.isup, speed_mbit_per_s=stats.speed or None)
-        for name, stats in sorted(psutil.net_if_stats().items())
+        for name, stats in sorted(found.items())
     )
 
 

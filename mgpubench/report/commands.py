@@ -13,6 +13,7 @@ from mgpubench.config.types import (
     DEFAULT_MAX_ROUNDS,
     DEFAULT_OPTIMIZER,
     IMAGE_FOLDER,
+    MODES,
     SYNTHETIC,
 )
 from mgpubench.format import plain, shell_path
@@ -25,15 +26,16 @@ def command_to_resume(session_id: str, folders: Folders, rounds: int, *, until: 
     """Go on with a session until it is decided, or up to a number of rounds."""
     folder = shell_path(folders[session_id]) if session_id in folders else "SESSION"
     if not until:
-        return f"mgpubench run --resume {plain(folder)} --rounds {rounds}"
+        return f"mgpubench run --resume {folder} --rounds {rounds}"
     limit = f" --max-rounds {rounds}" if rounds > DEFAULT_MAX_ROUNDS else ""
-    return f"mgpubench run --resume {plain(folder)} --until decided{limit}"
+    return f"mgpubench run --resume {folder} --until decided{limit}"
 
 
-def command_to_run(rows: Iterable[Row]) -> str:
-    """Measure rows of equal work in one session, with the work of their group."""
+def command_to_run(rows: Iterable[Row], also: Iterable[str] = ()) -> str:
+    """Measure rows of equal work in one session, and perhaps more modes on the same devices."""
     rows = list(rows)
-    modes = dict.fromkeys(row.mode for row in rows)
+    named = {*(row.mode for row in rows), *also}
+    modes = [mode for mode in MODES if mode in named]
     counts = sorted({row.num_devices for row in rows if row.mode != "single"})
     words = ["mgpubench run", f"--mode {','.join(modes)}"]
     if counts:

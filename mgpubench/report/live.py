@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mgpubench.format import plain
+from mgpubench.report.console import open_console
 
 MIN_BAR_WIDTH = 80
 """In a narrower terminal the bar would truncate its numbers, so there are plain lines."""
@@ -19,9 +20,7 @@ class LiveLines:
     """Lines on stderr, with a bar below them on a terminal."""
 
     def __init__(self) -> None:
-        self.console = Console(
-            stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False
-        )
+        self.console = open_console(stderr=True, soft_wrap=True, emoji=False)
         # The file itself is asked, since FORCE_COLOR makes rich treat a pipe as a terminal.
         live = (
             sys.stderr.isatty()

@@ -91,15 +91,14 @@ def _hardware(survey: Survey) -> Iterator[tuple[str, str]]:
     yield "CPU", _cpu(system)
     limit = system.memory_limit_bytes
     limited = f" (the cgroup allows {format_size(limit)})" if limit else ""
-    available = format_size(system.memory_available_bytes)
-    yield "RAM", f"{format_size(system.memory_bytes)}, {available} available{limited}"
-    shared = system.shared_memory
-    yield (
-        "/dev/shm",
-        f"{format_size(shared.size_bytes)}, {format_size(shared.free_bytes)} free"
-        if shared
-        else "none",
-    )
+    available = ""
+    if system.memory_available_bytes is not None:
+        available = f", {format_size(system.memory_available_bytes)} available"
+    yield "RAM", f"{format_size(system.memory_bytes)}{available}{limited}"
+    shared, free = system.shared_memory, ""
+    if shared is not None and shared.free_bytes is not None:
+        free = f", {format_size(shared.free_bytes)} free"
+    yield "/dev/shm", f"{format_size(shared.size_bytes)}{free}" if shared else "none"
     soft, hard = system.open_files_soft, system.open_files_hard
     raised = f" (can be raised to {hard or UNLIMITED})" if hard != soft else ""
     yield "open files", f"{soft or UNLIMITED}{raised}"

@@ -7,7 +7,6 @@ from itertools import zip_longest
 from pathlib import Path
 
 import pandas as pd
-from rich.console import Console
 from rich.text import Text
 
 from mgpubench.analysis.compare import compare
@@ -24,6 +23,7 @@ from mgpubench.format import (
     plain,
 )
 from mgpubench.report.columns import Column, row_label
+from mgpubench.report.console import open_console
 from mgpubench.report.tables import print_comparison, print_table
 from mgpubench.results.schema import RunRecord
 
@@ -34,7 +34,7 @@ STEP_FIGURES = ("step_time_median_s", "step_time_p95_s", "step_time_p99_s")
 
 def print_summary(records: Sequence[RunRecord], folder: Path) -> None:
     """Print the comparison of a session's runs, and figures about their steps."""
-    console = Console(highlight=False)
+    console = open_console()
     rows = compare(records, None, DEFAULT_MARGIN)
     print_comparison(rows, console, {record.session_id: folder for record in records})
     console.print()
@@ -45,7 +45,7 @@ def print_summary(records: Sequence[RunRecord], folder: Path) -> None:
 def print_runs(runs: Sequence[RunConfig]) -> None:
     """Print runs in their order."""
     first = runs[0]
-    console = Console(highlight=False)
+    console = open_console()
     title = (
         f"{len(runs)} runs of {first.model}, {first.image_size} px, {first.data}, "
         f"{first.scaling} scaling: {first.warmup_steps} warm-up and {first.steps} measured steps"

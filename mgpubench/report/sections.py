@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from mgpubench.analysis.groups import GROUP_KEY, Group
+from mgpubench.analysis.groups import FIRST_REPLICA, GROUP_KEY, Group, hides_gpus
 from mgpubench.analysis.row import Row
 from mgpubench.config.types import DEFAULT_OPTIMIZER
 from mgpubench.format import UNKNOWN, plain
@@ -21,6 +21,12 @@ from mgpubench.results.csv_format import format_cell
 
 MAX_VALUES = 4
 """So many values of a field that differs are shown. The others are counted."""
+
+HIDDEN_GPUS = (
+    "a machine is known by its visible GPUs, so a part of them is another machine, and is not "
+    "compared with the whole: leave CUDA_VISIBLE_DEVICES as it is, and choose with --gpus"
+)
+"""Why a column may be empty although the same computer made all runs."""
 
 _IN_TITLE = (
     *("model", "data", "image_size", "precision", "scaling", "batch_per_device", "global_batch"),
@@ -50,6 +56,8 @@ def describe(rows: Sequence[Row], folders: Folders = NO_FOLDERS) -> list[Section
         )
         for group, members in groups
     ]
+    if "machine" in differing and hides_gpus(group for group, _ in groups):
+        sections[-1].sentences.append(HIDDEN_GPUS)
     if differing:
         tables = f"{len(sections)} tables"
         sections[-1].sentences.append(different_work(tables, differing))
@@ -83,7 +91,10 @@ def _title(group: Group, differing: Sequence[str]) -> str:
         group.image_size and f"{group.image_size} px",
         group.precision,
         group.optimizer if group.optimizer != DEFAULT_OPTIMIZER else "",
-        "channels-last" if group.channels_last else "",
+        "channels-last" if group.channels_last is True else "",
+        f"channels-last in the {group.channels_last}"
+        if group.channels_last == FIRST_REPLICA
+        else "",
         "compiled" if group.compiled else "",
         f"variants {group.variants}" if group.variants else "",
         group.batch_per_device and f"batch {group.batch_per_device} per device",

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from rich.console import Console
-
 from mgpubench.config.train_config import TrainConfig
 from mgpubench.format import (
     format_count,
@@ -16,6 +14,7 @@ from mgpubench.format import (
     format_rate,
 )
 from mgpubench.report.columns import Column
+from mgpubench.report.console import open_console
 from mgpubench.report.live import LiveLines
 from mgpubench.report.tables import print_table
 from mgpubench.results.training import EpochRecord, LossRecord
@@ -102,4 +101,4 @@ def print_epochs(records: Sequence[EpochRecord]) -> None:
         Column("top-5", [format_percent(record.top5) for record in records]),
         Column("seconds", [format_duration(record.train_s) for record in records]),
     ]
-    print_table(columns, Console(highlight=False, markup=False))
+    print_table(columns, open_console())

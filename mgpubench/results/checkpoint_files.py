@@ -80,10 +80,11 @@ def check_room(folder: Path, checkpoint_bytes: int) -> None:
         RequestRefused: if the disk has too little room.
     """
     nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    free_bytes = shutil.disk_usage(nearest).free
-    if free_bytes < 2 * checkpoint_bytes:
+    usage = shutil.disk_usage(nearest)
+    # Some file systems do not say how large they are: all is 0.
+    if usage.total and usage.free < 2 * checkpoint_bytes:
         raise RequestRefused(
-            f"{folder} has no room for checkpoints: {format_size(free_bytes)} are free, and two "
+            f"{folder} has no room for checkpoints: {format_size(usage.free)} are free, and two "
             f"checkpoints need {format_size(2 * checkpoint_bytes)}",
             "Make room, or give another folder with --out.",
         )

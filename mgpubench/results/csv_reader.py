@@ -129,7 +129,11 @@ def _read_line(where: str, header: list[str], line: _Line, rows: RowFormat[Recor
     if len(line.cells) == len(header):
         version = line.cells[header.index("schema_version")]
         _check_version(where, rows.parse_cell("schema_version", version))
-    return rows.parse_row(header, line.cells)
+    record = rows.parse_row(header, line.cells)
+    if line.is_unfinished:
+        # `--resume` removes such a line too, and makes its run again.
+        raise RowFault("the last line has no line feed, so its last cell may be cut off")
+    return record
 
 
 def _check_version(where: str, version: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import get_args
 
+from mgpubench.results.identities import contradictions
 from mgpubench.results.row_format import (
     RowFault,
     check_mode,
@@ -27,6 +28,8 @@ def _check(record: RunRecord) -> None:
         raise RowFault(f"num_devices is {record.num_devices}")
     check_not_negative(record, _NOT_NEGATIVE)
     check_mode(record.mode, record.effective_mode)
+    for contradiction in contradictions(record):
+        raise RowFault(contradiction)
     if record.is_ok:
         _check_throughput(record)
         _check_samples(record)

@@ -48,6 +48,10 @@ class RankRecord:
     """One value for each device of this rank; empty on a CPU."""
     final_loss: float
     """Loss of the last step, read after the window."""
+    spin_up_s: float = 0.0
+    """Training before the steps that are listed, until the clocks of GPUs are up; 0 on a CPU."""
+    loader_step_s: float | None = None
+    """Seconds that the loader alone takes for a step; None if it was not asked."""
     cpu_s: float = 0.0
     """CPU time of this process and its loader workers, since it started."""
     remarks: tuple[Remark, ...] = ()

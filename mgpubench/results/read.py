@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from mgpubench.errors import ResultsUnreadable
@@ -19,7 +20,11 @@ from mgpubench.results.parse import RUN_ROWS
 from mgpubench.results.schema import RunRecord
 from mgpubench.results.session_folder import RUNS_CSV
 
-_SESSION_NAME = re.compile(r"\d{8}T\d{6}Z-")
+_SESSION_NAME = re.compile(r"(\d{8}T\d{6}Z)-")
+_MOMENT = "%Y%m%dT%H%M%SZ"
+
+CLOCK_TOLERANCE = timedelta(minutes=5)
+"""The clocks of two machines that share a folder may differ by so much."""
 
 
 def read_sessions(paths: Sequence[Path]) -> Reading:
@@ -48,10 +53,30 @@ def sessions_newest_first(root: Path) -> Iterator[tuple[Path, list[RunRecord]]]:
     """
     folders = [file.parent for file in find_files(root, RUNS_CSV)]
     # A folder with a name of its own (an example, a copy) is never the newest.
-    folders.sort(key=lambda folder: (_is_session(folder), folder.name), reverse=True)
+    # Nor is one from the future: the clock was wrong, and nobody knows when that was.
+    folders.sort(
+        key=lambda folder: (_is_session(folder), not is_from_future(folder), folder.name),
+        reverse=True,
+    )
     for folder in folders:
         with suppress(ResultsUnreadable):
             yield folder, read_runs(folder / RUNS_CSV).records
+
+
+def is_from_future(folder: Path) -> bool:
+    """True if the name of a session says that it was made after now."""
+    match = _SESSION_NAME.match(folder.name)
+    try:
+        made = datetime.strptime(match.group(1), _MOMENT) if match else None
+    except ValueError:  # the 45th of a month
+        return False
+    return made is not None and made.replace(tzinfo=UTC) > datetime.now(UTC) + CLOCK_TOLERANCE
+
+
+def sessions_from_future(root: Path) -> list[Path]:
+    """The session folders under `root` that were made while the clock was wrong."""
+    folders = [file.parent for file in find_files(root, RUNS_CSV)]
+    return [folder for folder in folders if is_from_future(folder)]
 
 
 def count_sessions(root: Path) -> int:

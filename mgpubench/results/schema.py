@@ -163,6 +163,8 @@ class RunRecord:
     accumulate: int | None = None
     """Micro-batches of a step; None in rows that are older than this column: 1."""
     skipped_steps: int | None = None
+    warmup_s: float | None = None
+    """Spin-up and warm-up steps, of the rank that gives the window. It is in no figure."""
 
     @property
     def is_ok(self) -> bool:

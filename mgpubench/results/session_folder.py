@@ -19,9 +19,12 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
+from mgpubench.config.digest import hex_digits
 from mgpubench.errors import RequestRefused
+from mgpubench.format import shell_path
 from mgpubench.results.csv_format import append_records, open_text, write_rows
 from mgpubench.results.schema import SCHEMA_VERSION, RunRecord, StepRecord
+from mgpubench.results.training import EPOCHS_CSV
 from mgpubench.results.whole_file import write_whole
 
 RUNS_CSV = "runs.csv"
@@ -96,6 +99,12 @@ def check_writable(out: Path) -> None:
         RequestRefused: if `out`, or the nearest folder above it that exists, cannot be written.
     """
     nearest = _nearest_existing(out)
+    if session := next(filter(_is_session, (out, *out.absolute().parents)), None):
+        raise RequestRefused(
+            f"results cannot be written to {out}: {session} is the folder of a session, and "
+            "compare would not find one in it",
+            f"Give a folder for sessions, such as --out {shell_path(session.parent)}",
+        )
     if not nearest.is_dir():
         raise RequestRefused(
             f"results cannot be written to {out}: {nearest} is not a folder",
@@ -121,10 +130,17 @@ def _nearest_existing(out: Path) -> Path:
     return next(place for place in places if os.path.lexists(place))
 
 
+def _is_session(folder: Path) -> bool:
+    # Not Path.exists, which raises where nothing may be read.
+    has_rows = any(os.path.exists(folder / name) for name in (RUNS_CSV, EPOCHS_CSV))
+    return has_rows and os.path.exists(folder / SESSION_JSON)
+
+
 def digest_of(document: Mapping[str, object]) -> str:
     """16 hex digits by which session.json shows whether it was edited."""
     # From the text that is read back: JSON knows no tuples.
-    return hashlib.sha256(_to_json(json.loads(_to_json(document)))).hexdigest()[:16]
+    text = _to_json(json.loads(_to_json(document)))
+    return hex_digits(hashlib.sha256(text).digest(), 16)
 
 
 def _to_json(document: Mapping[str, object]) -> bytes:

@@ -15,13 +15,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from mgpubench.errors import RunFailed
 from mgpubench.format import message_of
-
-Lent = tuple[nn.Module, dict[str, Tensor]]
-"""A replica: the structure of the module, and the tensors that it uses in this step."""
 
 
 def wrap_on_cpu(module: nn.Module, num_replicas: int) -> nn.Module:
@@ -32,10 +28,8 @@ def wrap_on_cpu(module: nn.Module, num_replicas: int) -> nn.Module:
 def _make_shell(module: nn.Module) -> nn.Module:
     """A copy of the module's structure, without numbers, which gets its tensors in every step.
 
-    Each thread needs its own, since functional_call swaps a module's tensors in place.
-
     Raises:
-        RunFailed: if the module cannot be copied, or its tensors cannot be swapped.
+        RunFailed: if the module cannot be copied, or cannot be given other tensors.
     """
     if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
         raise _cannot_copy("it is a ScriptModule")
@@ -89,24 +83,33 @@ class CpuReplicas(nn.DataParallel[nn.Module]):
         """
         return [self._lend(module, number) for number in range(len(self._shells))]
 
-    def _lend(self, module: nn.Module, number: int) -> Lent:
+    def _lend(self, module: nn.Module, number: int) -> nn.Module:
+        """A shell that keeps the tensors of this step until the next one.
+
+        Not only for the forward pass: with checkpointing, backward runs parts of it again.
+        """
         # One clone of each, even if a module has a tensor under several names.
         clones = {id(parameter): parameter.clone() for parameter in module.parameters()}
         for buffer in module.buffers():
             clones[id(buffer)] = buffer.clone() if number else buffer
-        names = (
-            *module.named_parameters(remove_duplicate=False),
-            *module.named_buffers(remove_duplicate=False),
-        )
-        return self._shells[number], {name: clones[id(tensor)] for name, tensor in names}
+        shell = self._shells[number]
+        for part, own in zip(shell.modules(), module.modules(), strict=True):
+            # Not as attributes: torch allows only leaves to be parameters.
+            for lent, tensors in (
+                (part._parameters, own._parameters),
+                (part._buffers, own._buffers),
+            ):
+                for name, tensor in tensors.items():
+                    lent[name] = None if tensor is None else clones[id(tensor)]  # type: ignore[assignment]
+        return shell
 
     def parallel_apply(self, replicas: Any, inputs: Any, kwargs: Any) -> list[Any]:
         """Run every replica on its part, each in its own thread."""
         grad_enabled = torch.is_grad_enabled()  # thread-local, so it must be passed on
 
-        def apply(replica: Lent, part: tuple[Tensor, ...]) -> Any:
+        def apply(replica: nn.Module, part: tuple[Tensor, ...]) -> Any:
             with torch.set_grad_enabled(grad_enabled):
-                return functional_call(*replica, part)
+                return replica(*part)
 
         return list(self._threads.map(apply, replicas, inputs))
 

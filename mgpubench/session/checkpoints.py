@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Job, Supervisor, open_supervisor
 from mgpubench.results.checkpoint_files import CHECKPOINTS, best_checkpoint
 from mgpubench.session.prepare import ask_torch
-from mgpubench.session.train_prepare import samples_to_evaluate
+from mgpubench.session.train_prepare import SEEN_IN_TRAINING, samples_to_evaluate
 from mgpubench.session.workers import (
     EVALUATE_RANK,
     EXPORT_SAFETENSORS,
@@ -27,13 +27,15 @@ from mgpubench.session.workers import (
     TRAINING_OF_IMAGES,
     listing_file,
 )
-from mgpubench.training.data.listing import save_samples
+from mgpubench.training.data.listing import list_images, save_samples
 
 
-def evaluate_checkpoint(checkpoint: Path, request: Request, stop: StopSignal) -> dict[str, Any]:
+def evaluate_checkpoint(
+    checkpoint: Path, request: Request, stop: StopSignal, notify: Callable[[str], None]
+) -> dict[str, Any]:
     """Evaluate the model of a checkpoint on an image folder, on the devices of a request.
 
-    Returns the figures under the names of their columns.
+    Returns the figures under the names of their columns. `notify` gets warnings.
 
     Raises:
         BenchError: if the checkpoint or the folder cannot be used, or a rank failed.
@@ -41,7 +43,10 @@ def evaluate_checkpoint(checkpoint: Path, request: Request, stop: StopSignal) ->
     with open_supervisor(stop, TRAINING_OF_IMAGES) as supervisor:
         path = find_checkpoint(supervisor, checkpoint)
         about = supervisor.call(READ_ABOUT, path)
-        samples = samples_to_evaluate(Path(request.data), about.classes)
+        images = list_images(Path(request.data))
+        samples = samples_to_evaluate(images, about.classes)
+        if images.digest == about.dataset_digest:
+            notify(f"these are the images that {path} was trained on: {SEEN_IN_TRAINING}")
         machine, _ = ask_torch(supervisor)
         wanted = replace(request, model=about.model, image_size=about.image_size, rounds=1)
         run = replace(make_plan(wanted, machine).runs[0], num_classes=len(about.classes))
@@ -52,6 +57,7 @@ def evaluate_checkpoint(checkpoint: Path, request: Request, stop: StopSignal) ->
             options=TrainOptions(),
             classes=about.classes,
             num_samples=len(samples),
+            dataset_digest=about.dataset_digest,
             checkpoints=path.parent,
             resume_from=path,
             eval_listing=listing,

@@ -118,7 +118,8 @@ def preflight(
         for model in dict.fromkeys(config.model for config in plan.runs)
     }
     if compiled := [config for config in plan.runs if config.compiled]:
-        supervisor.call(CHECK_COMPILER, compiled[0].device_type)
+        device_type = compiled[0].device_type
+        supervisor.call(CHECK_COMPILER, device_type, hide_gpus=device_type == "cpu")
     hooks = {config.ddp.comm_hook: config for config in plan.runs if config.ddp.comm_hook != "none"}
     sharded = {config.model: config for config in plan.runs if config.mode == "fsdp"}
     engines = {config.accumulate: config for config in plan.runs if config.mode == "deepspeed"}

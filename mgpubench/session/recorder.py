@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from mgpubench import __version__
 from mgpubench.analysis.findings.catalogue import findings_of
 from mgpubench.analysis.findings.kind import Finding, MeasuredRun
-from mgpubench.analysis.metrics import others_cpu_share, summarize, was_compiled
+from mgpubench.analysis.metrics import others_cpu_share, summarize, warmup_s, was_compiled
 from mgpubench.config.machine_facts import Machine, fingerprint_of
 from mgpubench.config.run_config import RunConfig
 from mgpubench.config.types import HALF_PRECISIONS, IMAGE_FOLDER
@@ -127,10 +127,12 @@ class Recorder:
     ) -> RunRecord:
         findings = findings_of(MeasuredRun(config, ranks, figures))
         codes = ";".join(finding.code for finding in findings)
-        identity |= {"compiled": was_compiled(ranks)}
+        identity |= {
+            "compiled": was_compiled(ranks),
+            "warmup_s": warmup_s(ranks, config.steps),
+        }
         record = RunRecord(**identity, status="ok", findings=codes, **asdict(figures))
-        self._session.append(record, _step_records(record.run_id, config, ranks))
-        self._display.end_run(record, None)
+        self._append(record, _step_records(record.run_id, config, ranks), None)
         for finding in findings:
             self._display.finding(config, finding)
         return record
@@ -139,13 +141,24 @@ class Recorder:
         self, identity: dict[str, Any], status: Status, error: BenchError
     ) -> RunRecord:
         record = RunRecord(**identity, status=status, error=error.message, **asdict(Figures()))
-        self._session.append(record, ())
-        self._display.end_run(record, error)
+        self._append(record, (), error)
         return record
 
     @property
     def _machines(self) -> list[Machine]:
         return [self._workload.machine, *(other.machine for other in self._workload.others)]
+
+    def _append(
+        self, record: RunRecord, steps: Iterable[StepRecord], error: BenchError | None
+    ) -> None:
+        """Write a row and show it. What cannot be written is shown all the same."""
+        try:
+            self._session.append(record, steps)
+        except BenchError:
+            self._display.end_run(record, error)
+            self._display.notice("the line above could not be saved, and is in no file")
+            raise
+        self._display.end_run(record, error)
 
     def _identity(self, config: RunConfig) -> dict[str, Any]:
         """All of a row but status, error and figures."""

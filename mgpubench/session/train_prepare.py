@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,6 +105,7 @@ class Prepared:
             options=request.options,
             classes=listing.classes,
             num_samples=len(listing.samples),
+            dataset_digest=listing.digest,
             checkpoints=folder / CHECKPOINTS,
             resume_from=start,
         )
@@ -123,10 +124,16 @@ def prepare_training(
     """
     machine, build = ask_torch(supervisor)
     plan = plan_training(request, machine, listing)
-    for notice in (*plan.notices, *listing.warnings):
+    for notice in (*plan.notices, *listing.warnings, *_evaluates_training_images(request)):
         display.notice(notice)
     facts = preflight(supervisor, plan, {request.work.data: listing})[plan.runs[0].model]
     return Prepared(supervisor, plan, machine, take_survey(machine, build), facts)
+
+
+def _evaluates_training_images(request: TrainRequest) -> Iterator[str]:
+    eval_data = request.options.eval_data
+    if eval_data and Path(eval_data).resolve() == Path(request.work.data).resolve():
+        yield f"--eval-data is the folder of --data: {SEEN_IN_TRAINING}"
 
 
 def plan_training(request: TrainRequest, machine: Machine, listing: ImageListing) -> Plan:
@@ -161,7 +168,7 @@ def save_training_listings(
             listing.samples, listing.classes, options.split, config.run.seed
         )
     elif options.eval_data:
-        evaluation = samples_to_evaluate(Path(options.eval_data), config.classes)
+        evaluation = samples_to_evaluate(list_images(Path(options.eval_data)), config.classes)
     save_samples(training, listing_file(supervisor, config.run.data))
     eval_listing = None
     if evaluation:
@@ -170,23 +177,24 @@ def save_training_listings(
     return replace(config, num_samples=len(training), eval_listing=eval_listing)
 
 
-def samples_to_evaluate(folder: Path, classes: Sequence[str]) -> list[tuple[str, int]]:
+def samples_to_evaluate(listing: ImageListing, classes: Sequence[str]) -> list[tuple[str, int]]:
     """The images of a folder, numbered by the classes of the training.
 
     Raises:
         RequestRefused: if the folder has a class that the training does not know.
     """
-    listing = list_images(folder)
     unknown = [name for name in listing.classes if name not in classes]
     if unknown:
         raise RequestRefused(
-            f"--eval-data {folder} has classes that the training does not have: "
+            f"{listing.root} has classes that the training does not have: "
             f"{', '.join(unknown[:MAX_NAMES])}",
             f"The training has {', '.join(classes[:MAX_NAMES])}.",
         )
     numbers = [classes.index(name) for name in listing.classes]
     return [(path, numbers[label]) for path, label in listing.samples]
 
+
+SEEN_IN_TRAINING = "the accuracy is that on images seen in training, and not on new ones"
 
 MAX_NAMES = 5
 """So many class names are shown in an error."""

@@ -11,6 +11,7 @@ from mgpubench.config.train_request import TrainOptions, TrainRequest
 from mgpubench.errors import RequestRefused
 from mgpubench.launch.supervisor import open_supervisor
 from mgpubench.results.checkpoint_files import CHECKPOINTS, find_checkpoints, remove_unfinished
+from mgpubench.results.read import is_from_future
 from mgpubench.results.session_folder import SESSION_JSON, reopen_session
 from mgpubench.results.training import EPOCHS_CSV, TRAINING_FILES, last_sitting
 from mgpubench.session.document import SavedSession, load_session
@@ -42,7 +43,8 @@ def newest_training(out: Path) -> Path:
         raise RequestRefused(
             f"--resume last: {out} has no training", "Start one with: mgpubench train --data FOLDER"
         )
-    return max(found, key=lambda folder: folder.name)
+    # One from the future was made while the clock was wrong, and nobody knows when that was.
+    return max(found, key=lambda folder: (not is_from_future(folder), folder.name))
 
 
 def _is_training(folder: Path) -> bool:

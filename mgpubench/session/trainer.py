@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from mgpubench.config.machine_facts import Machine
 from mgpubench.config.train_config import TrainConfig
 from mgpubench.errors import BenchError, RunFailed
 from mgpubench.format import shell_path
+from mgpubench.launch.cause import find_cause
 from mgpubench.launch.events import EVENTS_FILE, EventReader
 from mgpubench.launch.loss_lines import LossLine, LossReader
 from mgpubench.launch.signals import StopSignal
@@ -31,9 +33,6 @@ from mgpubench.session.workers import (
     listing_file,
 )
 from mgpubench.training.schedule import learning_rate
-
-if TYPE_CHECKING:  # it needs torch
-    pass
 
 
 class TrainDisplay(Protocol):
@@ -103,8 +102,9 @@ class Trainer:
             folder=folder,
             label=config.run.label,
             watch=watch,
-            finish=watch.record_events,
+            finish=watch.finish,
             hide_gpus=config.run.device_type == "cpu",
+            explain=partial(find_cause, sizes=config.run.sizes),
         )
         try:
             self.supervisor.run(job)
@@ -146,6 +146,8 @@ class _Watch:
         self._folder = folder
         self._events = EventReader(folder / EVENTS_FILE)
         self._losses = LossReader(folder, config.run.world_size)
+        self._epoch: dict[str, Any] = {}
+        """What rank 0 has reported about an epoch whose checkpoint is being written."""
         self._last = (0, 0.0)
         """The progress that was seen last, and when it began."""
 
@@ -157,15 +159,36 @@ class _Watch:
 
     def record_events(self) -> None:
         """Write a row for each line of loss, and for each epoch that has been reported."""
-        losses = [self._loss_record(line) for line in self._losses.new_lines()]
-        self._trainer.session.append_to(LOSSES_CSV, losses)
+        self._record(list(self._whole_epochs()))
+
+    def finish(self) -> None:
+        """Record what is left, and the last epoch even if its checkpoint was not finished."""
+        self._record([*self._whole_epochs(), *([self._epoch] if self._epoch else [])])
+
+    def _whole_epochs(self) -> Iterator[dict[str, Any]]:
         for event in self._events.new_events():
-            record = self._trainer.record_of(self._config, event)
-            self._trainer.session.append_to(EPOCHS_CSV, [record])
-            self.epochs.append(record)
-            losses = self._show(losses, record.epoch)
-            self._trainer.call.display.on_epoch(record)
-        self._show(losses, self._config.options.epochs)
+            self._epoch |= event
+            if "checkpoint_save_s" in event or not self._config.saves(self._epoch["epoch"]):
+                yield self._epoch
+                self._epoch = {}
+
+    def _record(self, events: Sequence[dict[str, Any]]) -> None:
+        """Write and show what there is. What cannot be written is shown all the same."""
+        losses = [self._loss_record(line) for line in self._losses.new_lines()]
+        epochs = [self._trainer.record_of(self._config, event) for event in events]
+        display, session = self._trainer.call.display, self._trainer.session
+        try:
+            session.append_to(LOSSES_CSV, losses)
+            session.append_to(EPOCHS_CSV, epochs)
+        except BenchError:
+            display.notice("what follows could not be saved, and is in no file")
+            raise
+        finally:
+            for record in epochs:
+                self.epochs.append(record)
+                losses = self._show(losses, record.epoch)
+                display.on_epoch(record)
+            self._show(losses, self._config.options.epochs)
 
     def _show(self, losses: list[LossRecord], epoch: int) -> list[LossRecord]:
         """Show the lines of loss up to an epoch. Returns the others."""

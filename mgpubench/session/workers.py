@@ -8,11 +8,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import RunConfig
 from mgpubench.config.types import BUILTIN_MODELS, DEFAULT_MODES
+from mgpubench.launch.cause import find_cause
 from mgpubench.launch.loss_lines import LossReader
 from mgpubench.launch.pace import Pace
 from mgpubench.launch.step_count import STEP_COUNT_FILE, read_step_count
@@ -86,6 +88,7 @@ class RunOrder:
             label=config.label,
             watch=lambda elapsed_s: None,
             hide_gpus=config.device_type == "cpu",
+            explain=partial(find_cause, sizes=config.sizes),
             first_rank=first,
             order=self if config.num_nodes > 1 else None,
         )
@@ -128,4 +131,5 @@ def _pace(config: RunConfig) -> Pace:
         warmup_steps=config.warmup_steps,
         total_steps=config.total_steps,
         timeout_s=config.timeout_s,
+        sizes=config.sizes,
     )

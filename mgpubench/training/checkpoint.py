@@ -48,6 +48,8 @@ class About:
     best: Best | None = None
     options: dict[str, Any] = field(default_factory=dict)
     """Options of the training that JSON can hold."""
+    dataset_digest: str = ""
+    """The digest of the images that it was trained on; empty if it is unknown."""
 
     def to_json(self) -> str:
         """All of it as JSON text."""
@@ -70,6 +72,7 @@ class About:
                 epoch=found["epoch"],
                 best=Best(top1=best["top1"], epoch=best["epoch"]) if best is not None else None,
                 options=found["options"],
+                dataset_digest=found.get("dataset_digest", ""),
             )
         except (KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from error
@@ -77,7 +80,7 @@ class About:
         return about
 
     def _check(self) -> None:
-        for text in (self.model, *self.classes):
+        for text in (self.model, self.dataset_digest, *self.classes):
             _checked(text, str)
         for number in (self.image_size, self.epoch):
             _checked(number, int)

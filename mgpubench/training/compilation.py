@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,36 @@ from mgpubench.format import gist
 from mgpubench.results.rank_record import Compiling
 from mgpubench.training.data.batch import Batch
 from mgpubench.training.devices import Part
+
+_HINTS = (
+    (
+        "failed to map segment|noexec",
+        "TMPDIR, or the folder of TORCHINDUCTOR_CACHE_DIR if that is set, is mounted with noexec: "
+        "set it to a folder from which programs may be run.",
+    ),
+    (
+        "No space left|quota exceeded",
+        "Make room in TMPDIR, or in the folder of TORCHINDUCTOR_CACHE_DIR if that is set.",
+    ),
+    (
+        "Permission denied|Read-only file system",
+        "Set TMPDIR, or TORCHINDUCTOR_CACHE_DIR if that is set, to a folder that can be written.",
+    ),
+    (
+        r"[Cc]ompiler|Python\.h|[Tt]riton",
+        "It needs a C++ compiler (g++, or the one in CXX), and on GPUs Triton with gcc and "
+        "Python's headers (python3-dev). Or leave --compile out.",
+    ),
+)
+"""Patterns of what torch.compile says, with hints. The first one that matches is used."""
+
+
+def hint_for(message: str) -> str:
+    """What to do about an error of torch.compile."""
+    return next(
+        (hint for pattern, hint in _HINTS if re.search(pattern, message)),
+        "--verbose shows where. Or leave --compile out.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +133,7 @@ def _one_line_errors() -> Iterator[None]:
         cause = error.__cause__ or error
         raise RunFailed(
             f"--compile: torch.compile failed: {type(cause).__name__}: {gist(str(cause))}",
-            "It needs a C++ compiler (g++, or the one in CXX), and on GPUs Triton with gcc and "
-            "Python's headers (python3-dev). Or leave --compile out.",
+            hint_for(str(cause)),
             "".join(traceback.format_exception(error)),
         ) from error
 

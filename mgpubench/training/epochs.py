@@ -50,12 +50,17 @@ def train_epochs(part: Part, wrapped: Wrapped, config: TrainConfig, events: Even
             event |= training.evaluate()
             if best is None or event["top1"] > best.top1:
                 best = Best(top1=event["top1"], epoch=epoch + 1)
-        if config.saves(epoch + 1):
-            event["checkpoint_save_s"] = training.save(epoch + 1, best)
         load_s = None
-        if part.rank == 0:
-            events.write(event)
+        # First: a training that ends while the checkpoint is written has a row of the epoch.
+        _report(part, events, event)
+        if config.saves(epoch + 1):
+            _report(part, events, {"checkpoint_save_s": training.save(epoch + 1, best)})
     return len(epochs)
+
+
+def _report(part: Part, events: EventWriter, event: Event) -> None:
+    if part.rank == 0:
+        events.write(event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +172,7 @@ class _Training:
                 epoch=epoch,
                 best=best,
                 options=asdict(config.options),
+                dataset_digest=config.dataset_digest,
             ),
             model=weights,
             optimizer=optimizer_by_name(optimizer, model.named_parameters(), self._to_save),

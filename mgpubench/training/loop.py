@@ -1,6 +1,6 @@
 """The training loop of every mode, and what is measured in it.
 
-    warm-up ... | synchronise, barrier | lead-in | window of measured steps | synchronise
+    spin-up | warm-up ... | synchronise, barrier | lead-in | window of measured steps | synchronise
 
 The lead-in is the end of the warm-up, and runs directly before the window. It uses up the batches
 that the loader could prepare during the pause, which would otherwise look free. Nothing but steps
@@ -23,7 +23,9 @@ from mgpubench.training.compilation import compile_apart
 from mgpubench.training.data.batch import Batch
 from mgpubench.training.data.loader import open_feed
 from mgpubench.training.devices import Part
+from mgpubench.training.loader_alone import ask_loader
 from mgpubench.training.loss_log import LossLog
+from mgpubench.training.spin_up import spin_up
 from mgpubench.training.step import TrainStep
 from mgpubench.training.technique import Wrapped
 
@@ -44,17 +46,27 @@ class Trace:
     host_span_s: float = 0.0
     """The same by the host's clock, with which both ends are synchronised."""
 
+    def wait_share(self, steps: int) -> float:
+        """The share of the last `steps` steps in which the host waited for data."""
+        waits_ns = measured_steps(self.data_waits_ns, steps)
+        return sum(waits_ns) / 1e9 / math.fsum(measured_steps(self.step_times_s, steps))
+
 
 def measure(part: Part, wrapped: Wrapped) -> RankRecord:
     """Train a model, and report what this process measured."""
     config, feed, step = part.config, open_feed(part), TrainStep(wrapped, part)
     watch = compile_apart(part, step.forward_backward) if config.compiled else None
+    spin_up_s = spin_up(part, wrapped, step, feed.batches)
+    step.count_from_here()
     trace = train(part, step, feed.batches, wrapped.barrier)
+    loader_step_s = ask_loader(part, wrapped, feed.batches, trace.wait_share(config.steps))
     return RankRecord(
         rank=part.rank,
         samples=trace.samples,
         step_times_s=trace.step_times_s,
         data_waits_s=[wait / 1e9 for wait in trace.data_waits_ns],
+        spin_up_s=spin_up_s,
+        loader_step_s=loader_step_s,
         window_s=math.fsum(measured_steps(trace.step_times_s, config.steps)),
         clock_span_s=trace.clock_span_s,
         host_span_s=trace.host_span_s,

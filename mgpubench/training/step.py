@@ -71,6 +71,11 @@ class TrainStep:
         self._wrapped.backward(self.scaler.scale(loss))
         return loss.detach()
 
+    def count_from_here(self) -> None:
+        """Forget the steps so far: they are no steps of the run."""
+        self._steps = 0
+        self.skipped.clear()
+
     @property
     def learning_rate(self) -> float:
         """Of the next update."""

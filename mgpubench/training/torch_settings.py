@@ -17,9 +17,6 @@ def set_up_process(part: Part) -> None:
     if part.device.type == "cuda":
         # First of all, or every rank would open a context on GPU 0.
         torch.cuda.set_device(part.device)
-    else:
-        # On a CPU subnormal gradients, from a loss that collapses, are six times slower.
-        torch.set_flush_denormal(True)
     torch.manual_seed(part.config.seed)
     apply_settings(part.config)
 
@@ -41,9 +38,12 @@ def apply_settings(config: RunConfig) -> None:
     """Set torch to what the row will say.
 
     This is done at the start of a process, and again when the model has been built, since the
-    module of a user's own model may have changed the settings.
+    module of a user's own model may have changed the settings. `models.switches` has the others.
     """
     torch.set_num_threads(config.threads_per_rank)
+    if config.device_type == "cpu":
+        # Subnormal gradients, from a loss that collapses, are six times slower.
+        torch.set_flush_denormal(True)
     torch.backends.cudnn.benchmark = config.cudnn_benchmark
     if hasattr(torch.backends, "fp32_precision"):
         # Since torch 2.9 there are levels of settings: "none" follows the level above.

@@ -17,6 +17,7 @@ import checkpoint
 import loading
 import torch
 import torchvision
+import training
 from sides import compare_pairs, cpu_config, in_turn, only_part, report, step_of
 from torch import nn
 
@@ -259,6 +260,8 @@ BENCHES = {
     "folder": loading.folder,
     "save": checkpoint.saving,
     "load": checkpoint.loading,
+    "log": training.log,
+    "train": training.trained,
     "ddp": ddp,
     "bare": bare,
 }

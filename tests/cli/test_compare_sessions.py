@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mgpubench.cli import cli
+from mgpubench.session.train_resume import newest_training
 from tests.conftest import Here, make_run_record
 from tests.runs_csv import write_session
 
@@ -435,3 +436,63 @@ def test_markdown_has_the_same_table() -> None:
     before, after = sides()
     result = compare("--before", *before, "--after", *after, "--format", "markdown")
     assert result.stdout.startswith("### after against before\n\n| mode | devices | sessions")
+
+
+def test_sessions_from_the_future_are_named(tmp_path: Path) -> None:
+    """A wrong clock would make one of them the newest until it has passed."""
+    session("20991231T000000Z-aaaaaa", {"single": 100.0, "ddp": 100.0})
+    session(MONDAY, {"single": 100.0, "ddp": 190.0})
+    result = compare()
+    warning, comparing, *_ = result.stderr.splitlines()
+    assert warning.startswith(
+        "warning: results/20991231T000000Z-aaaaaa is dated in the future: is the clock"
+    )
+    assert comparing.startswith(f"comparing results/{MONDAY}, the newest session")
+    assert "1.900" in result.stdout
+    for training in ("20991231T000000Z-aaaaaa", MONDAY):
+        for name in ("session.json", "epochs.csv"):
+            (Path("results") / training / name).touch()
+    assert newest_training(Path("results")).name == MONDAY
+
+
+def test_what_keeps_sessions_of_one_mode_each_apart_is_named_with_the_command(
+    tmp_path: Path,
+) -> None:
+    """`run --mode single`, `run --mode dp`, `run --mode ddp`: single had all cores for itself."""
+    images = {"data": "imagefolder:photos", "warmup_steps": 20, "machine": "m"}
+    session(MONDAY, {"single": 100.0}, workers_per_device=4, **images)
+    session(TUESDAY, {"dp": 150.0}, workers_per_device=2, **images)
+    session(WEDNESDAY, {"ddp": 190.0}, workers_per_device=2, **images)
+    result = compare()
+    comparing, note = result.stderr.splitlines()
+    assert comparing.startswith(f"comparing results/{WEDNESDAY}, the newest session, with dp of")
+    assert note.startswith(
+        f"note: results/{MONDAY} has single too, for other work: workers_per_device is 4 there and "
+        "2 here; to get one table: mgpubench run --mode single,dp,ddp --gpus 2 "
+    )
+    assert "--workers-per-gpu 2" in note
+    assert "ddp" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "other", [{"model": "vgg11"}, {"device_names": "1x NVIDIA Z", "machine": "n"}]
+)
+def test_sessions_about_another_question_are_not_named(tmp_path: Path, other: Any) -> None:
+    images = {"data": "imagefolder:photos", "machine": "m"}
+    session(MONDAY, {"single": 100.0}, **{**images, **other})
+    session(TUESDAY, {"ddp": 190.0}, **images)
+    assert "note:" not in compare().stderr
+
+
+@pytest.mark.parametrize("folder", ["results", None])
+def test_a_part_of_the_gpus_is_said_to_be_another_machine(
+    tmp_path: Path, folder: str | None
+) -> None:
+    """single under CUDA_VISIBLE_DEVICES=0 is not divided by ddp under 0,1."""
+    session(MONDAY, {"single": 100.0}, machine="aaaaaaaa", device_names="1x NVIDIA X")
+    session(TUESDAY, {"ddp": 190.0}, machine="bbbbbbbb", device_names="2x NVIDIA X")
+    result = compare(*([folder] if folder else []))
+    text = result.stdout if folder else result.stderr
+    assert "leave CUDA_VISIBLE_DEVICES as it is, and choose with --gpus" in text
+    session(WEDNESDAY, {"ddp": 190.0}, machine="aaaaaaaa", device_names="2x NVIDIA X")
+    assert "CUDA_VISIBLE_DEVICES" not in compare(f"results/{MONDAY}", f"results/{WEDNESDAY}").stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -256,3 +257,21 @@ def test_evaluating_on_unknown_classes_is_refused(train: Train, tmp_path: Path) 
     (tmp_path / "photos" / "dog").rename(tmp_path / "photos" / "wolf")
     result = train("evaluate", folder, "--data", "photos", "--device", "cpu")
     assert "has classes that the training does not have: wolf" in refusal(result)
+
+
+def test_images_seen_in_training_are_named_where_they_are_evaluated(
+    train: Train, tmp_path: Path
+) -> None:
+    shutil.copytree(tmp_path / "photos", tmp_path / "copy")
+    (tmp_path / "same").symlink_to("photos")
+    options = ("--model", "mlp", "--mode", "single", "--epochs", 1)
+    trained = train(*new(*options, "--eval-data", "same"))
+    folder = done(trained)
+    seen = "the accuracy is that on images seen in training, and not on new ones"
+    assert f"--eval-data is the folder of --data: {seen}" in trained.err
+    evaluate = ("evaluate", folder, "--device", "cpu", "--data")
+    assert f"that {folder}/checkpoints/epoch-0001.pt was trained on: {seen}" in (
+        train(*evaluate, "copy").err
+    )
+    (tmp_path / "copy" / "cat" / "1.jpg").unlink()
+    assert seen not in train(*evaluate, "copy").err

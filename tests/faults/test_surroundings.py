@@ -74,7 +74,7 @@ def test_memory_that_the_shell_refuses_is_out_of_memory(tmp_path: Path, report: 
     )
     name = "more memory is needed than the limit allows (ulimit -v)"
     report(name, command, r"error: ddp x2: rank \d: .*: out of memory: ", code=1, kept=ROW)
-    assert "hint: Use a smaller --batch-per-gpu or --image-size." in command.err
+    assert "hint: Use less than --batch-per-gpu 400000 or --image-size 224." in command.err
     assert statuses(tmp_path) == ("failed",)
 
 
@@ -134,6 +134,8 @@ def test_a_disk_that_fills_up_during_the_run_keeps_what_was_written(
     )
     name, says = "a disk that fills up during the run", "error: .*steps.csv cannot be written: No"
     report(name, command, says, code=1, mode="single", kept="what was written before")
+    # What was measured is shown, since it is in no file.
+    assert re.search(r"run 1/1 .*: [\d.]+ samples/s\n.*could not be saved", command.err)
     (steps,) = (tmp_path / "kept").glob("*/steps.csv")
     assert len(steps.read_text().splitlines()) == 1
 

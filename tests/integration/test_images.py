@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -259,3 +260,59 @@ def test_the_size_of_a_jpeg_is_in_its_header(tmp_path: Path, options: dict[str, 
 )
 def test_a_jpeg_without_a_header_has_no_known_size(content: bytes) -> None:
     assert jpeg_pixels(content) is None
+
+
+FTYP = b"\0\0\0\x18ftyp"
+SIXTEEN_BITS_TWICE = b"II*\0\x08\0\0\0" + b"".join(
+    [
+        b"\x07\0",
+        b"\0\x01\x03\0\x01\0\0\0\x02\0\0\0",  # width 2
+        b"\x01\x01\x03\0\x01\0\0\0\x02\0\0\0",  # height 2
+        b"\x02\x01\x03\0\x02\0\0\0\x10\0\x10\0",  # 16 and 16 bits
+        b"\x06\x01\x03\0\x01\0\0\0\x01\0\0\0",
+        b"\x11\x01\x04\0\x01\0\0\0\x62\0\0\0",
+        b"\x15\x01\x03\0\x01\0\0\0\x02\0\0\0",  # two samples
+        b"\x17\x01\x04\0\x01\0\0\0\x10\0\0\0",
+        b"\0\0\0\0",
+        bytes(16),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (FTYP + b"heic\0\0\0\0mif1heic", "in a format that Pillow cannot read here (HEIC)"),
+        (FTYP + b"mif1\0\0\0\0", "in a format that Pillow cannot read here (HEIC)"),
+        (SIXTEEN_BITS_TWICE, "in a format that Pillow cannot read here (TIFF)"),
+        (b"<svg xmlns='...'/>", "in a format that Pillow cannot read here (SVG)"),
+        (b"<!DOCTYPE html><p>404", "in a format that Pillow cannot read here (web page)"),
+        (b"%PDF-1.7 ...", "in a format that Pillow cannot read here (PDF)"),
+        (b"II*", "not an image in a format that Pillow can read here"),
+        (b"something else", "not an image in a format that Pillow can read here"),
+        (b"", "not an image"),
+    ],
+)
+def test_what_a_file_is_is_said_as_far_as_it_can_be_told(
+    tmp_path: Path, content: bytes, words: str
+) -> None:
+    path = tmp_path / "a.jpg"
+    path.write_bytes(content)
+    with pytest.raises(UnreadableImage) as caught:
+        ours(path, 32)
+    assert str(caught.value) == f"cannot read image {path}: it is {words}"
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg"])
+def test_an_image_with_a_warning_is_read_even_if_warnings_are_errors(
+    tmp_path: Path, suffix: str
+) -> None:
+    """Pillow warns about a palette with transparency, and about odd EXIF data."""
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "png":
+        picture("P").save(path, transparency=bytes([0, 128, 255]))
+    else:
+        picture("CMYK").save(path, exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ours(path, 32).shape == (3, 32, 32)

@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from mgpubench.launch.environment import loopback_interface
+from mgpubench.launch.signals import StopSignal
+from mgpubench.launch.supervisor import open_supervisor
 from mgpubench.machine import cuda
+from mgpubench.session.prepare import ask_torch
 
 SetUp = Callable[..., None]
 
@@ -85,3 +89,18 @@ def test_a_gpu_that_is_too_old_for_cudnn_does_not_matter(
     set_up_cuda(2, by_driver=2)
     monkeypatch.setattr(torch.backends.cudnn, "version", refuse)
     assert cuda.describe_build().cudnn_version is None
+
+
+def test_the_interfaces_that_are_recorded_are_those_of_the_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The parent's own variables are not in effect there."""
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "eth7")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth8")
+    with StopSignal().installed() as stop, open_supervisor(stop, ()) as supervisor:
+        _, build = ask_torch(supervisor)
+    loopback = loopback_interface()
+    assert build.socket_interfaces == {
+        "GLOO_SOCKET_IFNAME": loopback,
+        "NCCL_SOCKET_IFNAME": loopback,
+    }

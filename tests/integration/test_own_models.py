@@ -16,6 +16,7 @@ from mgpubench.training.devices import Part
 from mgpubench.training.preflight import inspect_model
 from mgpubench.training.trainable import build_model
 from tests.conftest import make_cpu_config
+from tests.processes import mgpubench
 
 NETS = """
 import torch
@@ -50,6 +51,34 @@ class Returns(nn.Module):
 
     def forward(self, images):
         return self.answer(images)
+
+
+def parallel():
+    return nn.DataParallel(plain())
+
+
+def parallel_inside():
+    return nn.Sequential(plain(), nn.ModuleDict({"head": parallel()})["head"])
+
+
+def parallel_hidden():
+    model = plain()
+    model.spare = [{"another": nn.Sequential(parallel())}]
+    return model
+
+
+class Derived(nn.DataParallel):
+    pass
+
+
+def derived():
+    return nn.Sequential(Derived(plain()))
+
+
+def wrapped_for_checkpointing():
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+    return nn.Sequential(checkpoint_wrapper(plain()))
 
 
 def a_dictionary():
@@ -223,6 +252,22 @@ def test_what_is_not_a_classification_model_is_refused(function: str, words: str
     assert words in caught.value.message
 
 
+@pytest.mark.parametrize("function", ["parallel", "parallel_inside", "parallel_hidden", "derived"])
+def test_a_model_that_brings_its_own_parallelism_is_refused(function: str) -> None:
+    """On GPUs `single` would use all of them."""
+    with pytest.raises(RequestRefused) as caught:
+        inspect(function)
+    kind = "Derived" if function == "derived" else "DataParallel"
+    assert caught.value.message == (
+        f"--model zoo.nets:{function} has a module of type {kind} in it, which uses several "
+        "devices by itself"
+    )
+
+
+def test_a_model_that_torch_wraps_for_checkpointing_is_not_parallel() -> None:
+    assert inspect("wrapped_for_checkpointing").num_classes == 7
+
+
 def test_a_model_is_trained_in_training_mode(part_of: Callable[..., Part]) -> None:
     model = build_model(part_of(make_cpu_config(model="zoo.nets:in_eval")))
     assert all(module.training for module in model.modules())
@@ -257,3 +302,15 @@ def test_a_folder_with_more_classes_than_logits_is_refused() -> None:
 def test_the_output_with_the_fewest_classes_decides() -> None:
     """Auxiliary logits are in the loss: a label beyond them would be an error on the device."""
     assert inspect("more_outputs").num_classes == 2
+
+
+def test_a_module_may_change_the_folder_and_the_start_method(
+    photos: Callable[..., Path], tmp_path: Path
+) -> None:
+    """As scripts do at their top. Our paths, and our loaders, must not follow."""
+    photos(cat=8, dog=8)
+    text = "import os, torch.multiprocessing as mp\nos.chdir('/')\nmp.set_start_method('spawn')\n"
+    (tmp_path / "moves.py").write_text(text + NETS)
+    options = ("--mode", "single", "--workers-per-gpu", 1, "--batch-per-gpu", 2, "--data", "photos")
+    command = mgpubench("run", "--smoke", "--model", "moves:plain", *options, cwd=tmp_path)
+    assert command.wait() == 0, command.err

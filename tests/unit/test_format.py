@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +22,9 @@ from mgpubench.format import (
     format_rate,
     format_ratio,
     format_size,
+    plain,
     shell_path,
+    shown_path,
 )
 
 
@@ -127,6 +133,53 @@ def test_a_count_has_its_noun(count: int, text: str) -> None:
 )
 def test_sizes_are_1024_based_as_those_of_df_and_docker(num_bytes: int, text: str) -> None:
     assert format_size(num_bytes) == text
+
+
+CAFE = os.fsdecode(b"my cat/caf\xe9.jpg")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [b"my cat/caf\xe9.jpg", b"it's \\ \xff1", b"a\nb", b"\x1b[2J", b"K\xc3\xa4fer\n", b"-\xe9"],
+)
+def test_a_shell_takes_a_name_that_cannot_be_shown(name: bytes) -> None:
+    word = shell_path(Path(os.fsdecode(name)))
+    assert word.isprintable()
+    command = ["bash", "-c", f"printf %s {word}"]
+    answer = subprocess.run(command, capture_output=True, check=True).stdout
+    assert answer.removeprefix(b"./") == name
+    assert shown_path(os.fsdecode(name)).isprintable()
+
+
+def test_a_name_that_is_not_utf8_is_shown_as_a_shell_takes_it() -> None:
+    assert shown_path(CAFE) == r"$'my cat/caf\xe9.jpg'"
+    assert shown_path("my cat/1.jpg") == "my cat/1.jpg"
+    message = f"cannot read {CAFE.removeprefix('my ')}: it is empty"
+    assert plain(message) == r"cannot read $'cat/caf\xe9.jpg': it is empty"
+    assert plain("\x1b[2J\ud800") == "?[2J?"
+
+
+def test_a_name_is_the_same_text_in_every_locale() -> None:
+    name_of = "import os; from mgpubench.format import in_utf8; name = os.listdir()[0]"
+    script = f"{name_of}; print(ascii(in_utf8(name)))"
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in ((b"caf\xe9", r"'caf\\xe9'"), ("caf\u00e9".encode(), r"'caf\xe9'")):
+            os.mkdir(os.path.join(os.fsencode(folder), name))
+            for locale in (
+                {"LC_ALL": "C.UTF-8"},
+                {"LC_ALL": "C"},
+                {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+            ):
+                shown = subprocess.run(
+                    [sys.executable, "-c", script],
+                    cwd=folder,
+                    env={"PYTHONPATH": str(Path(__file__).parents[2]), **locale},
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                ).stdout.strip()
+                assert shown == text
+            os.rmdir(os.path.join(os.fsencode(folder), name))
 
 
 @pytest.mark.parametrize(

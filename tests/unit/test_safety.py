@@ -28,7 +28,8 @@ def test_durations_are_never_measured_with_a_clock_that_can_be_set(path: str) ->
     """The time of day can be set back. It is only for names and dates of sessions."""
     names = [name for name, _ in calls(SOURCES[path])]
     assert "time.time" not in names
-    if path not in ("session/run.py", "session/recorder.py", "session/train.py"):
+    of_sessions = ("run", "recorder", "train")
+    if path not in ("results/read.py", *(f"session/{name}.py" for name in of_sessions)):
         assert not [name for name in names if name.startswith("datetime.")]
 
 
@@ -52,27 +53,4 @@ def test_no_text_is_read_as_markup(path: str) -> None:
     for name, call in calls(SOURCES[path]):
         if name == "Console":
             words = {word.arg: ast.unparse(word.value) for word in call.keywords}
-            takes_text_literally = words.get("markup") == "False"
-            assert takes_text_literally or path in (
-                "report/run_summary.py",
-                "cli/compare.py",
-            )
-
-
-def names_in(path: str, function: str) -> list[str]:
-    """What a function calls, in the order of the source."""
-    (found,) = (
-        node
-        for node in ast.walk(ast.parse(SOURCES[path]))
-        if isinstance(node, ast.FunctionDef) and node.name == function
-    )
-    calls = [node for node in ast.walk(found) if isinstance(node, ast.Call)]
-    return [ast.unparse(call.func) for call in sorted(calls, key=lambda call: call.lineno)]
-
-
-def test_a_rank_chooses_its_gpu_before_anything_is_allocated() -> None:
-    """C41: otherwise every rank opens a context on GPU 0."""
-    order = names_in("training/rank.py", "run_rank")
-    assert order.index("set_up_process") < order.index("importlib.import_module(runner).run")
-    assert order[:2] == ["make_part", "set_up_process"]
-    assert names_in("training/torch_settings.py", "set_up_process")[0] == "torch.cuda.set_device"
+            assert words.get("markup") == "False"

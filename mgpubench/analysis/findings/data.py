@@ -6,11 +6,14 @@ import math
 from collections.abc import Iterator, Sequence
 
 from mgpubench.analysis.findings.kind import FindingKind, MeasuredRun
-from mgpubench.analysis.metrics import data_wait_share, image_paths
-from mgpubench.format import format_count, format_percent
+from mgpubench.analysis.metrics import data_wait_share, image_paths, slowest_rank
+from mgpubench.format import format_count, format_milliseconds, format_percent, shown_path
 
 DATA_WAIT_LIMIT = 0.05
 """Above this share of the window the loader, and not the mode, is what is measured."""
+
+LOADER_SHARE = 0.9
+"""If a loader alone needs less than this share of a step, something else is slower."""
 
 MAX_PATHS = 3
 """So many paths are named in a finding. The others are counted."""
@@ -18,14 +21,23 @@ MAX_PATHS = 3
 
 def _waits_for_data(run: MeasuredRun) -> Iterator[str]:
     share = data_wait_share(run.figures.data_wait_s, run.figures.window_s)
-    if share is not None and share > DATA_WAIT_LIMIT:
-        yield (
-            f"{format_percent(share)} of the window was spent waiting for data (limit "
-            f"{format_percent(DATA_WAIT_LIMIT)}) with "
-            f"{format_count(run.config.workers_per_device, 'loader worker')} per device; try "
-            "another --workers-per-gpu (in total as many as cores), smaller files or a faster "
-            "disk; --data synthetic leaves loading out"
-        )
+    if share is None or share <= DATA_WAIT_LIMIT:
+        return
+    slowest = slowest_rank(run.ranks)
+    step_s, loader_s = slowest.window_s / run.config.steps, slowest.loader_step_s
+    alone = ""
+    if loader_s is not None:
+        if loader_s < LOADER_SHARE * step_s:
+            return  # only the host waited, and it was ahead of its GPUs
+        times = f"{format_milliseconds(loader_s)} ms for a step of {format_milliseconds(step_s)} ms"
+        alone = f", and the loader alone takes {times},"
+    yield (
+        f"{format_percent(share)} of the window was spent waiting for data (limit "
+        f"{format_percent(DATA_WAIT_LIMIT)}){alone} with "
+        f"{format_count(run.config.workers_per_device, 'loader worker')} per device; try another "
+        "--workers-per-gpu (in total as many as cores), smaller files or a faster disk; --data "
+        "synthetic leaves loading out"
+    )
 
 
 def _has_bad_images(run: MeasuredRun) -> Iterator[str]:
@@ -46,7 +58,7 @@ def _has_huge_images(run: MeasuredRun) -> Iterator[str]:
 
 def _some(paths: Sequence[str]) -> str:
     more = f" and {len(paths) - MAX_PATHS} more" if len(paths) > MAX_PATHS else ""
-    return ", ".join(paths[:MAX_PATHS]) + more
+    return ", ".join(map(shown_path, paths[:MAX_PATHS])) + more
 
 
 def _has_no_finite_loss(run: MeasuredRun) -> Iterator[str]:
@@ -63,7 +75,8 @@ KINDS = (
         code="loader-bound",
         meaning=(
             f"More than {DATA_WAIT_LIMIT * 100:.0f} % of the window was spent waiting for data. "
-            "The figure measures the loader, not the mode."
+            "On GPUs, whose host runs ahead of them, the loader alone is also no faster than the "
+            "run. The figure measures the loader, not the mode."
         ),
         remedy=(
             "Try another `--workers-per-gpu`, smaller files, a faster disk, or `--data synthetic`."

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mgpubench.analysis.findings.kind import FindingKind, MeasuredRun
+from mgpubench.analysis.groups import loses_channels_last
 from mgpubench.analysis.metrics import was_compiled
+from mgpubench.config.preset import STANDARD
+from mgpubench.config.run_config import RunConfig
 from mgpubench.format import format_count
 
 DDP_MIN_WARMUP_STEPS = 12
@@ -30,11 +33,19 @@ def _shares_gpus(run: MeasuredRun) -> Iterator[str]:
         yield "several replicas shared a GPU: this tests the code, and measures nothing"
 
 
+def _lost_channels_last(run: MeasuredRun) -> Iterator[str]:
+    if loses_channels_last(run.config):
+        yield (
+            "DataParallel gives the weights to all replicas but the first in the default memory "
+            "format: this is not the work of --channels-last; use ddp, or leave the option out"
+        )
+
+
 def _has_no_warmup(run: MeasuredRun) -> Iterator[str]:
     if run.config.warmup_steps == 0:
         yield (
-            "without warm-up the one-time costs of the first step are in the window; use "
-            "--warmup-steps 20"
+            "without warm-up the one-time costs of the first step are in the window; "
+            f"{_longer_warmup(run.config)}"
         )
 
 
@@ -44,7 +55,7 @@ def _has_short_warmup(run: MeasuredRun) -> Iterator[str]:
     if on_gpus and 0 < config.warmup_steps < DDP_MIN_WARMUP_STEPS:
         yield (
             f"{config.warmup_steps} warm-up steps; on GPUs the steps of DDP are alike only after "
-            f"{DDP_MIN_WARMUP_STEPS}"
+            f"{DDP_MIN_WARMUP_STEPS}; {_longer_warmup(config)}"
         )
 
 
@@ -53,9 +64,15 @@ def _has_short_lead_in(run: MeasuredRun) -> Iterator[str]:
     if config.queue_length > config.lead_in_steps:
         yield (
             f"{config.queue_length} batches could be loaded before the window, and only "
-            f"{config.lead_in_steps} steps used them up: loading may look faster than it is; use "
-            f"--warmup-steps {config.queue_length}"
+            f"{config.lead_in_steps} steps used them up: loading may look faster than it is; "
+            f"{_longer_warmup(config)}"
         )
+
+
+def _longer_warmup(config: RunConfig) -> str:
+    """One advice for every finding about warm-up, and for all modes of a session."""
+    steps = max(STANDARD.warmup_steps, config.longest_queue)
+    return f"use --warmup-steps {steps}, or leave the option out"
 
 
 def _was_not_compiled(run: MeasuredRun) -> Iterator[str]:
@@ -101,18 +118,28 @@ KINDS = (
         check=_shares_gpus,
     ),
     FindingKind(
+        code="channels-last-lost",
+        meaning=(
+            "With `--channels-last` on GPUs, DataParallel has that memory format in its first "
+            "replica alone: it broadcasts the weights as one flat tensor. The row is in a table of "
+            "its own."
+        ),
+        remedy="Use ddp, or leave out `--channels-last`.",
+        check=_lost_channels_last,
+    ),
+    FindingKind(
         code="short-lead-in",
         meaning=(
             "Batches that were loaded before the window were used up in it, so loading may look "
             "faster than it is."
         ),
-        remedy="Use the `--warmup-steps` that the message names.",
+        remedy="Use the `--warmup-steps` that the message names, or leave the option out.",
         check=_has_short_lead_in,
     ),
     FindingKind(
         code="no-warmup",
         meaning="There was no warm-up, so the one-time costs of the first step are in the window.",
-        remedy="Use `--warmup-steps 20`.",
+        remedy="Use the `--warmup-steps` that the message names, or leave the option out.",
         check=_has_no_warmup,
     ),
     FindingKind(
@@ -121,7 +148,7 @@ KINDS = (
             f"DDP on GPUs needs {DDP_MIN_WARMUP_STEPS} steps before its steps are alike, and the "
             "warm-up was shorter."
         ),
-        remedy="Use `--warmup-steps 20`.",
+        remedy="Use the `--warmup-steps` that the message names, or leave the option out.",
         check=_has_short_warmup,
     ),
     FindingKind(

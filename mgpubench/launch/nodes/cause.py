@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgpubench.errors import BenchError, RunFailed
-from mgpubench.launch.cause import find_cause, order_of
+from mgpubench.launch.cause import Explain, find_cause, order_of
 from mgpubench.launch.nodes.messages import Done
 
 OWN_ERROR = 2
@@ -14,7 +14,9 @@ WAS_ASKED = 5
 """After all that a rank can have seen."""
 
 
-def find_cause_of_nodes(outcomes: Mapping[int, Done], label: str) -> BenchError:
+def find_cause_of_nodes(
+    outcomes: Mapping[int, Done], label: str, explain: Explain = find_cause
+) -> BenchError:
     """The error to show for a run whose parts ended like this, by node.
 
     The order of causes is that of one machine: a signal, an exit without a record, an error, and
@@ -27,7 +29,7 @@ def find_cause_of_nodes(outcomes: Mapping[int, Done], label: str) -> BenchError:
         return outcome.error
     if not outcome.exits:
         return RunFailed(f"{label}: node {node} ended its part, and nobody says why")
-    return find_cause(outcome.exits, f"{label}: node {node}")
+    return explain(outcome.exits, f"{label}: node {node}")
 
 
 def _rank_of(outcome: Done) -> float:

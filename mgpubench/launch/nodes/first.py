@@ -97,7 +97,7 @@ class First:
         own = Part(self.link, self.interface, run).make(launcher, job)
         outcomes = {0: own} | self._outcomes_of_others(run, job.label)
         if any(outcome.has_failed for outcome in outcomes.values()):
-            raise find_cause_of_nodes(outcomes, job.label)
+            raise find_cause_of_nodes(outcomes, job.label, job.explain)
         return [result for node in sorted(outcomes) for result in outcomes[node].results]
 
     def _outcomes_of_others(self, run: int, label: str) -> dict[int, Done]:

@@ -18,13 +18,8 @@ from torch import Tensor
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2 import functional
 
-from mgpubench.format import plain
-
-# Torchvision 0.29 warns that its decoders will move to TorchCodec. Users cannot act on that.
-warnings.filterwarnings("ignore", "The image decoding and encoding", DeprecationWarning)
-
-# We report huge images ourselves: a warning in a worker would not be seen.
-warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+from mgpubench.format import plain, shown_path
+from mgpubench.training.data.image_formats import BYTES_TO_LOOK_AT, format_of
 
 JPEG_SIGNATURE = b"\xff\xd8"
 
@@ -71,7 +66,8 @@ def _decode_if_jpeg(path: str) -> Tensor | None:
     if num_pixels is None or num_pixels > _pixel_limit():
         _check_header(path)
     encoded = torch.frombuffer(content, dtype=torch.uint8)
-    image: Tensor = decode_jpeg(encoded, ImageReadMode.UNCHANGED)
+    with _without_warnings():
+        image: Tensor = decode_jpeg(encoded, ImageReadMode.UNCHANGED)
     return image
 
 
@@ -116,8 +112,8 @@ def check_shape(path: str, image: Tensor, image_size: int) -> None:
     longer = round(shorter * max(height, width) / min(height, width))
     if shorter * longer > 2 * _pixel_limit():
         raise UnreadableImage(
-            f"cannot read image {plain(path)}: its {width} x {height} pixels would be resized to "
-            f"{shorter} x {longer}"
+            f"cannot read image {shown_path(path)}: its {width} x {height} pixels would be resized "
+            f"to {shorter} x {longer}"
         )
 
 
@@ -154,11 +150,34 @@ def _decode_with_pillow(path: str) -> Tensor:
 
 
 @contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """A warning about an image is not seen in a worker, and is never an error.
+
+    Torchvision 0.29 warns that its decoders will move to TorchCodec. We report huge images
+    ourselves.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextlib.contextmanager
 def _named(path: str) -> Iterator[None]:
     """Turn any error of Pillow into one that names the file."""
     try:
-        yield
+        with _without_warnings():
+            yield
     # Pillow's decoders raise OSError, ValueError, SyntaxError and more, depending on the format.
     except Exception as error:
-        reason = "it is not an image" if "cannot identify" in str(error) else str(error)
-        raise UnreadableImage(f"cannot read image {plain(path)}: {plain(reason)}") from error
+        reason = _what_it_is(path) if "cannot identify" in str(error) else str(error)
+        raise UnreadableImage(f"cannot read image {shown_path(path)}: {plain(reason)}") from error
+
+
+def _what_it_is(path: str) -> str:
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        head = file.read(BYTES_TO_LOOK_AT)
+        if name := format_of(head):
+            return f"it is in a format that Pillow cannot read here ({name})"
+        if head:
+            return "it is not an image in a format that Pillow can read here"
+    return "it is not an image"

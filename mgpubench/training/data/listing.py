@@ -14,7 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mgpubench.config.digest import hex_digits
 from mgpubench.errors import RequestRefused
+from mgpubench.format import in_utf8, shown_path
 
 IMAGE_EXTENSIONS = (
     ".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp",
@@ -23,6 +25,14 @@ IMAGE_EXTENSIONS = (
 
 SPLIT_NAMES = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
 """Names of folders that usually hold a data set each, and are not classes."""
+
+SYSTEM_FOLDERS = frozenset(
+    {
+        *("__MACOSX", "@eaDir", "#recycle", "@Recycle", "lost+found", "$RECYCLE.BIN"),
+        *("System Volume Information", ".ipynb_checkpoints", "__pycache__"),
+    }
+)
+"""What systems and programs leave in folders of images: no classes, and no images in them."""
 
 SIZES_IN_DIGEST = 200
 """At most so many files have their sizes included in the digest."""
@@ -62,7 +72,8 @@ def load_samples(path: Path) -> list[tuple[str, int]]:
 def list_images(root: Path) -> ImageListing:
     """List the images of a folder, with classes sorted by name as torchvision numbers them.
 
-    Hidden files and folders (`.cache`, `._1.jpg`) are neither images nor classes. A class without
+    Hidden files and folders (`.cache`, `._1.jpg`), and what systems leave there (`@eaDir`,
+    `__MACOSX`), are neither images nor classes. A class without
     images keeps its number. A folder that links lead to again is listed once, so loops end.
 
     Raises:
@@ -70,14 +81,20 @@ def list_images(root: Path) -> ImageListing:
     """
     if problem := _problem_with(root):
         raise RequestRefused(f"--data {root} {problem}", f"It must be an ImageFolder: {LAYOUT}.")
-    classes = sorted(entry.name for entry in _visible(root) if _is_folder(entry))
+    left_out: set[str] = set()
+    classes = sorted(entry.name for entry in _visible(root, left_out) if _is_folder(entry))
     if not classes:
         raise RequestRefused(
             f"--data {root} has no class folders",
             f"An ImageFolder has one folder for each class: {LAYOUT}.",
         )
     warnings = list(_doubtful_classes(root, classes))
-    samples = _list_classes(root, classes, warnings)
+    samples = _list_classes(root, classes, warnings, left_out)
+    if left_out:
+        warnings.append(
+            f"left out of --data {shown_path(root)}, since systems and programs make such folders: "
+            + ", ".join(sorted(left_out))
+        )
     if not samples:
         raise RequestRefused(
             f"--data {root} has no images in its class folders",
@@ -86,7 +103,7 @@ def list_images(root: Path) -> ImageListing:
     return ImageListing(
         digest=_digest(root, samples),
         root=str(root),
-        name=root.resolve().name,
+        name=in_utf8(root.resolve().name),
         classes=tuple(classes),
         samples=tuple(samples),
         warnings=tuple(warnings),
@@ -97,19 +114,25 @@ def _doubtful_classes(root: Path, classes: Sequence[str]) -> Iterator[str]:
     if SPLIT_NAMES.issuperset(classes):
         yield (
             f"the classes of --data {root} are {', '.join(classes)}; if these are parts of a data "
-            f"set, use one of them, such as {root / classes[0]}"
+            f"set, use one of them, such as {shown_path(root / classes[0])}"
         )
 
 
-def _list_classes(root: Path, classes: Sequence[str], warnings: list[str]) -> list[tuple[str, int]]:
+def _list_classes(
+    root: Path, classes: Sequence[str], warnings: list[str], left_out: set[str]
+) -> list[tuple[str, int]]:
     """Path and class number of all images."""
     samples: list[tuple[str, int]] = []
     for label, name in enumerate(classes):
-        images, repeated = _images_below(root / name)
+        images, repeated = _images_below(root / name, left_out)
         samples += [(image, label) for image in images]
-        warnings += [f"folder {path} is already listed, and is left out" for path in repeated]
+        warnings += [
+            f"folder {shown_path(path)} is already listed, and is left out" for path in repeated
+        ]
         if not images:
-            warnings.append(f"class folder {root / name} has no images; it keeps its number")
+            warnings.append(
+                f"class folder {shown_path(root / name)} has no images; it keeps its number"
+            )
     return samples
 
 
@@ -121,10 +144,10 @@ def _digest(root: Path, samples: Sequence[tuple[str, int]]) -> str:
     """
     digest = hashlib.sha256()
     for image, label in samples:
-        digest.update(f"{os.path.relpath(image, root)}\0{label}\0".encode(errors="replace"))
+        digest.update(os.fsencode(os.path.relpath(image, root)) + f"\0{label}\0".encode())
     every = math.ceil(len(samples) / SIZES_IN_DIGEST)
     digest.update(str([_size_bytes(image) for image, _ in samples[::every]]).encode())
-    return digest.hexdigest()[:16]
+    return hex_digits(digest.digest(), 16)
 
 
 def _size_bytes(path: str) -> int | None:
@@ -157,12 +180,19 @@ def check_enough_images(num_images: int, global_batch: int, root: str) -> None:
         )
 
 
-def _visible(folder: Path) -> list[os.DirEntry[str]]:
+def _visible(folder: Path, left_out: set[str]) -> list[os.DirEntry[str]]:
+    """What is in a folder, but for hidden files and the folders of systems, which are noted."""
     try:
         with os.scandir(folder) as entries:
-            return [entry for entry in entries if not entry.name.startswith(".")]
+            found = list(entries)
     except OSError as error:
         raise RequestRefused(f"--data: cannot read {folder}: {error.strerror}") from error
+    left_out.update(entry.name for entry in found if entry.name in SYSTEM_FOLDERS)
+    return [
+        entry
+        for entry in found
+        if not entry.name.startswith(".") and entry.name not in SYSTEM_FOLDERS
+    ]
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -183,7 +213,7 @@ def _may_be_image(entry: os.DirEntry[str]) -> bool:
         return True
 
 
-def _images_below(folder: Path) -> tuple[list[str], list[str]]:
+def _images_below(folder: Path, left_out: set[str]) -> tuple[list[str], list[str]]:
     """The images in and below a folder, and the folders that were reached a second time."""
     seen: set[str] = set()
     found: list[str] = []
@@ -196,7 +226,7 @@ def _images_below(folder: Path) -> tuple[list[str], list[str]]:
             repeated.append(str(current))
             continue
         seen.add(real)
-        for entry in _visible(current):
+        for entry in _visible(current, left_out):
             if _is_folder(entry):
                 pending.append(Path(entry.path))
             elif entry.name.lower().endswith(IMAGE_EXTENSIONS) and _may_be_image(entry):

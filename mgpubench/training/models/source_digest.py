@@ -12,6 +12,7 @@ from pathlib import Path
 
 from torch import nn
 
+from mgpubench.config.digest import hex_digits
 from mgpubench.machine.ask import file_text
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -35,7 +36,7 @@ def digest_of(model: nn.Module, name: str) -> str:
     digest = hashlib.sha256()
     for text in (_ADDRESS.sub("", repr(model)), *_sources(name)):
         digest.update(f"{text}\0".encode(errors="replace"))
-    return digest.hexdigest()[:16]
+    return hex_digits(digest.digest(), 16)
 
 
 def _sources(name: str) -> Iterator[str]:

@@ -102,7 +102,31 @@ def test_ddp_on_gpus_needs_12_steps_of_warm_up(
     assert list(found) == codes
     for message in found.values():
         assert message.startswith(f"{warmup_steps} warm-up steps;")
-        assert message.endswith("are alike only after 12")
+        assert message.endswith(
+            "are alike only after 12; use --warmup-steps 20, or leave the option out"
+        )
+
+
+@pytest.mark.parametrize(("workers", "steps"), [(1, 20), (4, 20), (16, 64)])
+def test_all_findings_about_warm_up_advise_the_same_in_every_mode(
+    findings: Find, workers: int, steps: int
+) -> None:
+    """dp has one loader with the workers of both devices, and ddp two."""
+    advice = set()
+    for mode, processes in (("dp", 1), ("ddp", 2)):
+        for warmup_steps in (0, 1):
+            found = findings(
+                mode=mode,
+                effective_mode=mode,
+                world_size=processes,
+                data="photos",
+                workers_per_device=workers,
+                workers_per_rank=workers * 2 // processes,
+                warmup_steps=warmup_steps,
+            )
+            assert {"no-warmup", "short-warmup", "short-lead-in"} & set(found)
+            advice |= {re.findall(r"--warmup-steps (\d+)", text)[0] for text in found.values()}
+    assert advice == {str(steps)}
 
 
 def test_a_short_warm_up_on_a_cpu_has_no_finding(findings: Find) -> None:
@@ -169,6 +193,23 @@ def test_data_wait_may_take_5_percent_of_the_window(findings: Find) -> None:
     assert message.startswith("5.1 % of the window was spent waiting for data (limit 5.0 %)")
     assert "with 3 loader workers per device" in message
     assert "--workers-per-gpu" in message
+
+
+@pytest.mark.parametrize(
+    ("loader_step_s", "codes"),
+    [(0.1, []), (0.89, []), (0.91, ["loader-bound"]), (1.5, ["loader-bound"])],
+)
+def test_a_host_that_waits_ahead_of_its_gpus_is_no_bound(
+    findings: Find, loader_step_s: float, codes: list[str]
+) -> None:
+    """The loader alone must be no faster than the run, whose steps take a second."""
+    waiting = {"data_waits_s": [0.6] * 84, "loader_step_s": loader_step_s}
+    found = findings([1.0] * 64, rank=waiting, data="photos")
+    assert list(found) == codes
+    for message in found.values():
+        assert message.startswith("60.0 % of the window was spent waiting for data")
+        assert "the loader alone takes" in message
+        assert "ms for a step of 1000 ms" in message
 
 
 @pytest.mark.parametrize(("share", "codes"), [(None, []), (0.2, []), (0.201, ["busy-machine"])])
@@ -321,3 +362,11 @@ def test_kinds_about_several_runs_have_no_check_of_a_single_one() -> None:
 )
 def test_a_table_has_one_note_for_what_all_its_rows_have_alike(code: str, has_note: bool) -> None:
     assert has_table_note(code) is has_note
+
+
+def test_the_memory_format_that_dp_loses_on_gpus_is_named(findings: Find) -> None:
+    dp = {"mode": "dp", "effective_mode": "dp", "world_size": 1, "channels_last": True}
+    assert list(findings(**dp)) == ["channels-last-lost"]
+    assert findings(**{**dp, "num_devices": 1}) == {}
+    assert findings(channels_last=True) == {}
+    assert "channels-last-lost" not in findings(**{**dp, "device_type": "cpu"})

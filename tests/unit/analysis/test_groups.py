@@ -12,6 +12,7 @@ import pytest
 from mgpubench.analysis.compare import compare
 from mgpubench.analysis.groups import GROUP_KEY, group_of, group_records
 from mgpubench.analysis.row import Row
+from mgpubench.report.sections import describe
 from mgpubench.results.schema import RunRecord
 from tests.conftest import make_run_record as run
 
@@ -304,6 +305,7 @@ def test_every_column_of_a_run_is_either_compared_shown_or_known_not_to_matter()
         *(
             "skipped_images",
             "skipped_steps",
+            "warmup_s",
             "compile_s",
             "recompiles",
             "others_cpu_share",
@@ -315,3 +317,28 @@ def test_every_column_of_a_run_is_either_compared_shown_or_known_not_to_matter()
     assert set(GROUP_KEY) - {field.name for field in fields(RunRecord)} == {
         *("device_models", "python", "variants"),
     }
+
+
+def test_dp_with_channels_last_on_gpus_is_a_table_of_its_own() -> None:
+    """Only its first replica has that memory format."""
+    records = [run(mode, channels_last=True) for mode in ("single", "dp", "ddp")]
+    rows = {row.mode: row for row in rows_of(records)}
+    assert rows["single"].group == rows["ddp"].group != rows["dp"].group
+    assert rows["dp"].speedup is None
+    assert rows["ddp"].versus_dp is None
+    assert rows["ddp"].speedup == 1.0
+    title = describe(list(rows_of(records)))[-1].title
+    assert "channels-last in the first replica" in title
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"device_type": "cpu", "effective_mode": "cpu-replicas"},
+        {"num_devices": 1, "effective_mode": "passthrough"},
+        {"channels_last": False},
+    ],
+)
+def test_dp_keeps_its_memory_format_elsewhere(changes: dict[str, Any]) -> None:
+    record = run("dp", **{"channels_last": True, **changes})
+    assert group_of(record).channels_last is changes.get("channels_last", True)

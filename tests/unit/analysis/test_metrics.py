@@ -192,7 +192,9 @@ def test_the_share_of_others_is_what_was_busy_and_not_our_own(
 
     assert share() == pytest.approx(6 / 40)
     assert share(num_cores=64) == pytest.approx(6 / 640)
-    assert share(busy_s=510.0) == 0.0  # rounding of the kernel's counters
+    assert share(busy_s=512.0) == 0.0  # rounding of the kernel's counters
+    assert share(busy_s=511.9) is None  # counters that do not count even our own work
+    assert share(busy_s=500.0) is None  # they stand still
     assert share(busy_s=580.0) == 1.0
     assert share(busy_s=None) is None
     assert share(at_s=100.2) is None
@@ -327,3 +329,15 @@ def test_without_any_noise_every_longer_step_stalls() -> None:
 def test_stalls_are_unknown_below_20_steps() -> None:
     assert metrics.stalled_share([0.1] * 18 + [9.0]) is None
     assert metrics.stalled_share([0.1] * 19 + [9.0]) is not None
+
+
+def test_the_warm_up_is_all_training_before_the_window(
+    cpu_config: MakeConfig, rank_record: MakeRank
+) -> None:
+    """2.25 s of spin-up and steps of 0.5 and 0.25 s, on the rank with the longer window."""
+    config = cpu_config(mode="ddp", num_devices=2, steps=2, warmup_steps=2)
+    ranks = [
+        rank_record([0.1, 0.1], (0.5, 0.25), spin_up_s=9.0),
+        rank_record([0.1, 0.2], (0.5, 0.25), spin_up_s=2.25, rank=1),
+    ]
+    assert metrics.warmup_s(ranks, config.steps) == pytest.approx(3.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from mgpubench.analysis.compare import compare
 from mgpubench.analysis.selection import select_sessions
 from mgpubench.config.types import MODES
 from mgpubench.errors import NoUsableResults, ResultsUnreadable
+from mgpubench.results.read import is_from_future, sessions_from_future
 from tests.conftest import make_run_record as run
 from tests.runs_csv import write_session
 
@@ -171,3 +173,17 @@ def test_the_folders_of_the_selected_sessions_are_known(tmp_path: Path) -> None:
     first = write_session(tmp_path, MONDAY, runs("dp"))
     second = write_session(tmp_path, TUESDAY, runs("ddp"))
     assert select_sessions(tmp_path).read().folders == {MONDAY: first, TUESDAY: second}
+
+
+def test_a_session_from_the_future_is_not_the_newest(tmp_path: Path) -> None:
+    """It was made while the clock was 400 days ahead."""
+    future = f"{datetime.now(UTC) + timedelta(days=400):%Y%m%dT%H%M%SZ}-000000"
+    write_session(tmp_path, future, runs("single", "dp", "ddp"))
+    write_session(tmp_path, TUESDAY, runs("single", "dp", "ddp"))
+    assert selected(tmp_path) == {TUESDAY: ALL}
+    assert sessions_from_future(tmp_path) == [tmp_path / future]
+    assert not is_from_future(tmp_path / TUESDAY)
+    soon = f"{datetime.now(UTC) + timedelta(minutes=2):%Y%m%dT%H%M%SZ}-000000"
+    assert not is_from_future(tmp_path / soon)  # another machine's clock
+    assert not is_from_future(tmp_path / "20261345T990000Z-000000")
+    assert not is_from_future(tmp_path / "example")

@@ -460,12 +460,12 @@ def test_options_of_ddp_are_those_of_ddp_runs_only(machine: Callable[..., Machin
     request = Request(gpus=(2,), ddp=ddp, backend="gloo", cudnn_benchmark=True)
     plan = make_plan(request, machine(num_gpus=2))
     options = {run.mode: run.options for run in plan.runs}
-    assert options["single"] == options["dp"] == "cudnn_benchmark=true"
+    assert options["single"] == "cudnn_benchmark=true"
     assert options["ddp"] == (
         "backend=gloo;bucket_cap_mb=50;cudnn_benchmark=true;static_graph=true"
     )
     ddp_of = {run.mode: run.ddp for run in plan.runs}
-    assert ddp_of == {"single": DdpOptions(), "dp": DdpOptions(), "ddp": ddp}
+    assert ddp_of == {"single": DdpOptions(), "ddp": ddp}
     assert all(run.cudnn_benchmark for run in plan.runs)
     assert {run.backend for run in plan.runs if run.mode == "ddp"} == {"gloo"}
 
@@ -507,6 +507,16 @@ def test_more_loader_workers_than_cores_have_one_notice(
     assert all("2 cores" in notice for notice in found)
 
 
+def test_the_default_number_of_loader_workers_has_no_notice(
+    machine: Callable[..., Machine],
+) -> None:
+    """It is ours, and at least one for each device."""
+    request = Request(device="cpu", data="photos", gpus=(8,))
+    plan = make_plan(request, machine(usable_cores=2))
+    assert plan.runs[0].workers_per_device == 1
+    assert not [notice for notice in plan.notices if "loader worker" in notice]
+
+
 def test_synthetic_data_has_no_loader_and_no_notice(machine: Callable[..., Machine]) -> None:
     request = Request(device="cpu", gpus=(2,), workers_per_gpu=8)
     assert make_plan(request, machine(usable_cores=2)).notices == ()
@@ -544,3 +554,72 @@ def test_the_notice_counts_all_loader_workers_of_single_with_a_global_batch(
     )  # fmt: skip
     notices = make_plan(request, machine(0, usable_cores=2)).notices
     assert [notice for notice in notices if "1 loader worker x 4 devices = 4 share 2" in notice]
+
+
+def test_sessions_of_one_mode_each_have_the_same_warm_up(machine: MakeMachine) -> None:
+    """`run --mode dp` and `run --mode ddp` are compared: its length must not keep them apart."""
+    warmups = {
+        run.warmup_steps
+        for mode in ("dp", "ddp")
+        for run in make_plan(
+            Request(modes=(mode,), data="photos"), machine(8, usable_cores=64)
+        ).runs
+    }
+    assert warmups == {8 * 4 * 2}
+
+
+def test_dp_is_left_out_with_cudnn_benchmark_on_gpus(machine: MakeMachine) -> None:
+    """Its threads are new in every step, and cuDNN's choices are the thread's."""
+    plan = make_plan(Request(cudnn_benchmark=True, rounds=1), machine(2))
+    assert sorted(run.mode for run in plan.runs) == ["ddp", "single"]
+    assert [notice for notice in plan.notices if "dp is left out with --cudnn-benchmark" in notice]
+    on_cpu = Request(cudnn_benchmark=True, device="cpu", modes=("dp",), rounds=1)
+    assert [run.mode for run in make_plan(on_cpu, machine(2)).runs] == ["dp"]
+
+
+BUILD = ("sm_75", "sm_80", "sm_90", "compute_90")
+
+
+@pytest.mark.parametrize(
+    ("capability", "architectures", "runs"),
+    [
+        ((7, 5), BUILD, True),
+        ((8, 6), BUILD, True),  # sm_80 runs on every 8.x
+        ((6, 1), BUILD, False),
+        ((7, 0), BUILD, False),  # sm_75 is newer
+        ((10, 0), BUILD, True),  # the driver compiles the PTX of compute_90
+        ((10, 0), BUILD[:-1], False),  # machine code alone does not go beyond its major version
+        ((9, 0), ("sm_90a",), True),
+        ((9, 1), ("sm_90a",), False),
+        ((10, 3), ("sm_100f",), True),
+        ((12, 0), ("sm_100f", "compute_100f", "compute_90a"), False),
+        ((12, 0), ("sm_120",), True),
+        ((6, 1), (), True),  # unknown
+        ((6, 1), ("gfx90a",), True),  # not CUDA's
+    ],
+)
+def test_gpus_that_torch_has_no_code_for_are_refused_with_the_list(
+    machine: MakeMachine, capability: tuple[int, int], architectures: tuple[str, ...], runs: bool
+) -> None:
+    found = machine(2, capability=capability, cuda_architectures=architectures)
+    request = Request(precision="fp32")
+    if runs:
+        assert make_plan(request, found).runs
+        return
+    with pytest.raises(RequestRefused) as caught:
+        make_plan(request, found)
+    number = f"sm_{capability[0]}{capability[1]}"
+    assert caught.value.message.startswith(
+        f"this torch has no code for GPU 0 (NVIDIA X, {number}); it has code for "
+    )
+    assert caught.value.message.endswith(", ".join(architectures))
+    assert make_plan(Request(device="cpu"), found).runs
+
+
+def test_a_gpu_that_is_not_used_needs_no_code(machine: MakeMachine) -> None:
+    found = machine(2, cuda_architectures=BUILD)
+    old = dataclasses.replace(found.gpus[1], capability=(6, 1))
+    found = dataclasses.replace(found, gpus=(found.gpus[0], old))
+    assert make_plan(Request(gpus=(1,), precision="fp32"), found).runs
+    with pytest.raises(RequestRefused, match="no code for GPU 1"):
+        make_plan(Request(gpus=(2,), precision="fp32"), found)

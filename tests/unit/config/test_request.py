@@ -104,6 +104,13 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
         "Use --compile --mode single,ddp.",
     ),
     (
+        {"cudnn_benchmark": True, "modes": ("single", "dp")},
+        "--cudnn-benchmark and --mode dp exclude each other: cuDNN remembers its choices in the "
+        "thread that made them, and DataParallel starts new threads in every step, which would try "
+        "all algorithms again",
+        "Use --cudnn-benchmark --mode single,ddp.",
+    ),
+    (
         {"compiled": True, "modes": ("ddp", "fsdp")},
         "--compile and --mode fsdp exclude each other: torch.compile stops at every unit of a "
         "sharded model, and has failed there",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from mgpubench.errors import BenchError, RequestRefused, RunFailed
 from mgpubench.launch.cause import Exit, find_cause
 from mgpubench.launch.worker import Failure
+from mgpubench.machine.host import SharedMemory
+from tests.conftest import make_cpu_config
 
 PEER = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer"
 
@@ -256,7 +259,7 @@ def test_an_error_in_a_loader_worker_has_the_hint_of_that_error(
     "message",
     [
         "DataLoader worker (pid 7) is killed by signal: Killed. ",
-        "DataLoader worker (pid(s) 7, 8) exited unexpectedly",
+        "a DataLoader worker was killed by signal 9 (SIGKILL)",
     ],
 )
 def test_a_loader_worker_that_was_killed_may_have_been_too_large(message: str) -> None:
@@ -268,10 +271,62 @@ def test_an_error_of_ours_is_raised_as_it_was() -> None:
     assert cause(raised(0, str(refusal), refusal=refusal)) is refusal
 
 
-def test_a_bus_error_points_to_shared_memory() -> None:
+def has_shared_memory(monkeypatch: pytest.MonkeyPatch, size_bytes: int | None) -> None:
+    found = SharedMemory(size_bytes, size_bytes, is_writable=True)
+    monkeypatch.setattr("mgpubench.launch.cause.shared_memory", lambda: found)
+
+
+BUS_ERRORS = [
+    "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that dataloader's "
+    "workers are out of shared memory. Please try to raise your shared memory limit.",
+    "a DataLoader worker was killed by signal 7 (SIGBUS)",
+]
+
+
+@pytest.mark.parametrize("message", BUS_ERRORS)
+def test_a_bus_error_points_to_shared_memory_where_that_is_small(
+    monkeypatch: pytest.MonkeyPatch, message: str
+) -> None:
+    has_shared_memory(monkeypatch, 64 * 2**20)
     error = cause(ended(0, -7))
     assert "signal 7 (SIGBUS)" in error.message
     assert "/dev/shm may be full" in error.hint
+    error = cause(raised(0, message))
+    assert error.message.startswith("ddp x4: rank 0: /dev/shm (64 MB) is too small: ")
+
+
+@pytest.mark.parametrize("size_bytes", [2**30, 23 * 2**30, None])
+@pytest.mark.parametrize("message", BUS_ERRORS)
+def test_a_bus_error_says_nothing_about_a_large_shared_memory(
+    monkeypatch: pytest.MonkeyPatch, message: str, size_bytes: int | None
+) -> None:
+    """A file may have been truncated, or the memory be bad: nobody has seen which."""
+    has_shared_memory(monkeypatch, size_bytes)
+    for error in (cause(ended(0, -7)), cause(raised(0, message))):
+        assert "SIGBUS" in error.message or "Bus error" in error.message
+        assert "too small" not in error.message
+        assert not re.search("shm|memory ran out", error.hint)
+
+
+@pytest.mark.parametrize("signal_words", ["signal 11 (SIGSEGV)", "signal 6 (SIGABRT)"])
+def test_a_loader_worker_that_crashed_was_not_out_of_memory(signal_words: str) -> None:
+    error = cause(raised(0, f"a DataLoader worker was killed by {signal_words}"))
+    assert signal_words in error.message
+    assert "memory" not in error.hint
+
+
+def test_the_hint_names_the_options_that_were_given_with_their_values() -> None:
+    """With --global-batch, --batch-per-gpu is not the option to change."""
+    exits = [raised(0, "CUDA out of memory.", error_type="OutOfMemoryError")]
+    sizes = make_cpu_config(
+        scaling="strong", num_devices=4, batch_per_device=16, accumulate=2, image_size=224
+    ).sizes
+    assert find_cause(exits, "dp x4", sizes).hint == (
+        "Use less than --global-batch 64 or --image-size 224."
+    )
+    sizes = make_cpu_config(batch_per_device=16, accumulate=2, image_size=224).sizes
+    hint = find_cause([raised(0, "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR")], "dp", sizes).hint
+    assert "try less than --batch-per-gpu 8 or --image-size 224." in hint
 
 
 def failed(message: str, details: str = "") -> BenchError:
@@ -287,7 +342,6 @@ def failed(message: str, details: str = "") -> BenchError:
             "unable to open shared memory object </t>: No space left on device (28)",
             "",
         ),
-        ("DataLoader worker (pid 7) is killed: workers are out of shared memory.", ""),
         ("Error while creating shared memory segment /dev/shm/nccl-8X (size 9637888)", ""),
         ("[Errno 30] Read-only file system", "in SemLock.__init__"),
     ],
@@ -318,3 +372,15 @@ def test_a_parameter_without_gradient_gets_the_option_that_helps_as_a_hint() -> 
     """C52."""
     words = "Expected to have finished reduction in the prior iteration before starting a new one."
     assert "--find-unused-parameters" in cause(raised(1, words)).hint
+
+
+def test_a_replica_with_a_tensor_left_behind_gets_a_hint_about_buffers() -> None:
+    """Only in a replica: elsewhere the same words have another reason."""
+    words = (
+        "Expected all tensors to be on the same device, but found at least two devices, cuda:0 "
+        "and cuda:1!"
+    )
+    replica = f"Caught RuntimeError in replica 1 on device 1.\nOriginal Traceback\n{words}"
+    assert "register_buffer" in cause(raised(0, replica)).hint
+    assert words in cause(raised(0, replica)).message
+    assert "register_buffer" not in cause(raised(0, words)).hint

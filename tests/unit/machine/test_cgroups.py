@@ -33,6 +33,8 @@ def test_without_a_limit_there_is_no_quota(cgroup: Path) -> None:
         ("50000 100000\n", 0.5),
         ("1600000 100000\n", 16.0),
         ("no such format\n", None),
+        ("0 0\n", None),
+        ("0 100000\n", None),
     ],
 )
 def test_the_quota_of_cgroup_2_counts(cgroup: Path, content: str, cores: float | None) -> None:

@@ -78,6 +78,11 @@ def test_usable_cores_beyond_those_that_are_shown_are_unknown(
     assert (time.busy_s, time.num_cores) == (None, 0)
 
 
+def test_a_core_that_is_not_shown_makes_the_others_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    time = measured(monkeypatch, [Core(user=5.0)] * 2, (1, 2))
+    assert (time.busy_s, time.num_cores) == (None, 0)
+
+
 def test_a_system_without_all_kinds_of_time_is_counted_by_those_it_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

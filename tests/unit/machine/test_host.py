@@ -55,6 +55,15 @@ def test_shared_memory_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert host.shared_memory() is None
 
 
+def test_shared_memory_without_a_size_is_not_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tmpfs that is mounted with size=0 has no limit, and says 0 blocks."""
+    sizeless = os.statvfs_result((4096, 4096, 0, 0, 0, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda path: sizeless)
+    shared = host.shared_memory()
+    assert shared is not None
+    assert (shared.size_bytes, shared.free_bytes) == (None, None)
+
+
 def test_assumed_gpus_differ_from_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     monkeypatch.setenv("OMP_NUM_THREADS", "3")

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from mgpubench.machine import ask, nvidia_smi
+from mgpubench.machine.gpu_advice import examine_gpus
 from mgpubench.machine.nvidia_smi import GPU_STATE, HELD_BACK, MIG_MODE, parse_gpu_state
-from mgpubench.machine.system import describe_system
+from mgpubench.machine.system import Survey, describe_system
 
 H200 = (
     "0, GPU-5a1c9d7e-0000-1111-2222-333344445555, NVIDIA H200, 570.86.15, 143771 MiB, 0 MiB, P0, "
@@ -36,9 +37,9 @@ def test_the_state_of_gpus_leaves_unknown_values_out() -> None:
 @pytest.fixture
 def not_asked_yet() -> Iterator[None]:
     """Whether nvidia-smi answers is asked once in a process: forget the answer."""
-    nvidia_smi.answers.cache_clear()
+    nvidia_smi.usual_exit_code.cache_clear()
     yield
-    nvidia_smi.answers.cache_clear()
+    nvidia_smi.usual_exit_code.cache_clear()
 
 
 @pytest.mark.usefixtures("not_asked_yet")
@@ -63,6 +64,32 @@ def test_an_nvidia_smi_that_fails_or_hangs_or_prints_nonsense_is_harmless(
     assert system.gpu_state == ()
     assert system.gpu_processes == ()
     assert time.monotonic() - began_s < 5
+
+
+LISTS = "GPU 0: NVIDIA H200 (UUID: GPU-5a1c9d7e-0000-1111-2222-333344445555)"
+
+
+@pytest.mark.usefixtures("not_asked_yet")
+@pytest.mark.parametrize(
+    ("code_of_list", "code_of_query"), [(14, 14), (0, 14), (14, 0), (6, 6), (0, 0)]
+)
+def test_a_good_answer_counts_whatever_the_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code_of_list: int, code_of_query: int
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        f'#!/bin/sh\nif [ "$1" = -L ]; then echo "{LISTS}"; exit {code_of_list}; fi\n'
+        f"echo 570.86.15; exit {code_of_query}\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert nvidia_smi.driver_version(is_usable=False) == "570.86.15"
+    system = describe_system()
+    assert system.nvidia_smi_exit_code == code_of_list
+    survey = Survey(system=system, machine=None, build=None, torch_error="", environment={})
+    advice = [each.message for each in examine_gpus(survey)]
+    beginning = f"nvidia-smi answers, and exits with code {code_of_list}"
+    assert [text.startswith(beginning) for text in advice] == [True] * bool(code_of_list)
 
 
 @pytest.mark.usefixtures("not_asked_yet")

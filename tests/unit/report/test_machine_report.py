@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from mgpubench.config.machine_facts import Machine
 from mgpubench.machine.gpu_advice import Advice
+from mgpubench.machine.host import SharedMemory
 from mgpubench.machine.system import Survey
 from mgpubench.report.machine_report import dotted_cudnn, to_json, to_text
 from tests.unit.machine.test_advice import BUILD, SYSTEM
@@ -41,6 +43,18 @@ def test_facts_and_advice_are_lines_of_text(survey: Survey) -> None:
         "  remedy: its remedy",
     ]
     assert to_text(survey, []).endswith("\nnothing found that would hurt a benchmark")
+
+
+def test_unknown_sizes_are_said_to_be_unknown(survey: Survey) -> None:
+    system = replace(
+        SYSTEM,
+        memory_bytes=None,
+        memory_available_bytes=None,
+        shared_memory=SharedMemory(None, None, is_writable=True),
+    )
+    lines = to_text(replace(survey, system=system), []).splitlines()
+    facts = dict(line.split("  ", 1) for line in lines[: lines.index("")])
+    assert facts["RAM"].strip() == facts["/dev/shm"].strip() == "unknown size"
 
 
 def test_json_is_the_survey_with_its_advice(survey: Survey) -> None:

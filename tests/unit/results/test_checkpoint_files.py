@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from mgpubench.errors import RequestRefused
+from mgpubench.errors import RequestRefused, RunFailed
+from mgpubench.launch.scratch import check_space
 from mgpubench.results.checkpoint_files import (
     best_checkpoint,
     check_room,
@@ -82,12 +83,25 @@ def test_only_unfinished_checkpoints_are_removed(tmp_path: Path) -> None:
 def test_room_for_two_checkpoints_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=200 * 2**20))
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda place: SimpleNamespace(total=2**30, free=200 * 2**20)
+    )
     folder = tmp_path / "not" / "yet"
     check_room(folder, 100 * 2**20)
     with pytest.raises(RequestRefused, match="200 MB are free, and two checkpoints need 202 MB"):
         check_room(folder, 101 * 2**20)
     assert not folder.parent.exists()
+
+
+def test_a_disk_that_does_not_say_how_large_it_is_is_not_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(total=0, free=0))
+    check_room(tmp_path, 2**40)
+    check_space(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(total=2**30, free=0))
+    with pytest.raises(RunFailed, match="no space is left"):
+        check_space(tmp_path)
 
 
 @pytest.mark.parametrize(("optimizer", "tensors"), [("sgd", 2), ("adam", 3), ("adamw", 3)])

@@ -301,7 +301,7 @@ def test_a_folder_named_runs_csv_is_no_session(tmp_path):
 
 
 def test_a_file_a_session_and_a_root_are_read_and_overlaps_once(write, tmp_path):
-    first = write(csv_text(row(mode="single")), "s1")
+    first = write(csv_text(row(mode="single", num_devices="1")), "s1")
     second = write(csv_text(row(mode="dp")), "s2")
     (tmp_path / "link").symlink_to(second.parent)
     reading = read_sessions([second, tmp_path, first.parent, tmp_path / "link", Path(first)])
@@ -463,6 +463,17 @@ def test_an_unfinished_last_line_leaves_a_readable_file(write):
     reading = read_runs(write(csv_text(row())[:-10]))
     assert reading.records == []
     assert "line 2: " in reading.warnings[0]
+
+
+def test_a_last_line_without_its_end_is_left_out(write):
+    """Its last cell may be cut off; --resume makes its run again."""
+    reading = read_runs(write(csv_text(row(), row(mode="ddp")).removesuffix("\n")))
+    assert [record.mode for record in reading.records] == ["dp"]
+    assert (
+        "line 3: the last line has no line feed, so its last cell may be cut off"
+        in reading.warnings[0]
+    )
+    assert len(read_runs(write(csv_text(row()).replace("\n", "\r\n"), "s2")).records) == 1
 
 
 def test_the_published_example_is_shown_only_where_it_is_named(write, tmp_path):

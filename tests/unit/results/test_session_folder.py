@@ -62,7 +62,7 @@ def test_header_of_runs_csv_is_the_contract(session):
     added = ["skipped_images", "compile_s", "recompiles", "model_digest", "others_cpu_share"]
     added += ["loader_workers", "dataset_digest", "variant", "variant_number", "sitting"]
     added += ["environment", "method_version", "rounds_added", "step_time_change"]
-    added += ["optimizer", "accumulate", "skipped_steps"]
+    added += ["optimizer", "accumulate", "skipped_steps", "warmup_s"]
     assert rows(session.folder / "runs.csv") == [RUN_HEADER.split() + added]
 
 
@@ -263,3 +263,18 @@ def test_a_text_that_a_spreadsheet_would_run_is_no_formula_and_comes_back(sessio
     assert not cell.startswith(("=", "+", "-", "@", "\t"))
     (read,) = read_runs(session.folder / "runs.csv").records
     assert read.error == text
+
+
+@pytest.mark.parametrize("rows", ["runs.csv", "epochs.csv"])
+@pytest.mark.parametrize("below", ["", "checkpoints", "new/folder"])
+def test_a_session_is_not_made_inside_another_one(tmp_path: Path, rows: str, below: str) -> None:
+    """compare looks for sessions in the folder that is named, and no deeper."""
+    session = tmp_path / "results" / "20260101T000000Z-abcdef"
+    session.mkdir(parents=True)
+    (session / "session.json").touch()
+    check_writable(session)  # any program may have made that
+    (session / rows).touch()
+    with pytest.raises(RequestRefused, match=f"{session} is the folder of a session") as caught:
+        check_writable(session / below)
+    assert caught.value.hint.endswith(f"--out {session.parent}")
+    check_writable(session.parent)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mgpubench.errors import RequestRefused
+from mgpubench.results.read import read_runs
 from mgpubench.results.schema import StepRecord, run_id
 from mgpubench.results.session_folder import Session, reopen_session
 from mgpubench.session.document import load_session
@@ -237,6 +238,7 @@ def test_the_run_of_a_last_line_without_its_end_is_repeated(session: Session) ->
     append(session, 2)
     path = session.folder / "runs.csv"
     path.write_bytes(path.read_bytes().rstrip(b"\n"))
+    assert [record.position for record in read_runs(path).records] == [1]  # compare agrees
     with reopen_session(session.folder, session.id) as reopened:
         assert len(reopened.repairs) == 1
         assert positions(progress_of(session.folder)) == [2, 3, 4]

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mgpubench.errors import RequestRefused
-from mgpubench.training.data.listing import check_enough_images, list_images, load_samples
+from mgpubench.training.data.listing import (
+    SYSTEM_FOLDERS,
+    ImageListing,
+    check_enough_images,
+    list_images,
+    load_samples,
+)
 
 Tree = Callable[..., Path]
 
@@ -246,3 +253,25 @@ def test_of_many_images_only_some_are_asked_for_their_size(
     monkeypatch.setattr("mgpubench.training.data.listing._size_bytes", asked.append)
     list_images(tree(*(f"cat/{number}.jpg" for number in range(450))))
     assert len(asked) == 150  # every third, so that they are no more than 200
+
+
+@pytest.mark.parametrize("name", sorted(SYSTEM_FOLDERS))
+def test_what_systems_leave_is_no_class_and_is_named_once(tmp_path: Path, name: str) -> None:
+    """A NAS keeps small pictures of all images in a folder beside them."""
+    for folder in ("cat", "dog", name, f"cat/{name}", f"dog/brown/{name}"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "1.jpg").touch()
+    listing = list_images(tmp_path)
+    assert listing.classes == ("cat", "dog")
+    found = [os.path.relpath(path, tmp_path) for path, _ in listing.samples]
+    assert found == ["cat/1.jpg", "dog/1.jpg"]
+    (warning,) = listing.warnings
+    assert warning.endswith(f"such folders: {name}")
+    plain = list_images_without(tmp_path, name)
+    assert (plain.digest, plain.warnings) == (listing.digest, ())
+
+
+def list_images_without(root: Path, name: str) -> ImageListing:
+    for folder in sorted(root.rglob(name), reverse=True):
+        shutil.rmtree(folder)
+    return list_images(root)

@@ -1,0 +1,87 @@
+"""The row of an epoch is written once, whether or not its checkpoint was finished."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from mgpubench.launch.events import EVENTS_FILE, EventWriter
+from mgpubench.session import trainer
+from mgpubench.session.trainer import Trainer
+
+SAVED_EPOCHS = {1, 3}
+
+
+class Rows:
+    """A trainer that keeps what it is given to write and to show."""
+
+    def __init__(self) -> None:
+        self.written: list[dict[str, Any]] = []
+        self.shown: list[int] = []
+        self.session = SimpleNamespace(append_to=self._append_to)
+        self.call = SimpleNamespace(display=SimpleNamespace(on_epoch=self._on_epoch))
+
+    def record_of(self, config: object, event: dict[str, Any]) -> SimpleNamespace:
+        return SimpleNamespace(epoch=event["epoch"], event=event)
+
+    def _append_to(self, name: str, records: list[SimpleNamespace]) -> None:
+        self.written += [record.event for record in records]
+
+    def _on_epoch(self, record: SimpleNamespace) -> None:
+        self.shown.append(record.epoch)
+
+
+@pytest.fixture
+def rows() -> Rows:
+    return Rows()
+
+
+@pytest.fixture
+def watch(rows: Rows, tmp_path: Path) -> trainer._Watch:
+    config = SimpleNamespace(
+        run=SimpleNamespace(world_size=1),
+        options=SimpleNamespace(epochs=3),
+        saves=lambda epoch: epoch in SAVED_EPOCHS,
+    )
+    return trainer._Watch(cast(Trainer, rows), cast(Any, config), tmp_path)
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> EventWriter:
+    return EventWriter(tmp_path / EVENTS_FILE)
+
+
+def test_a_row_waits_for_its_checkpoint(
+    watch: trainer._Watch, events: EventWriter, rows: Rows
+) -> None:
+    events.write({"epoch": 1, "top1": 0.5})
+    watch.record_events()
+    assert rows.written == []
+    events.write({"checkpoint_save_s": 0.25})
+    watch.record_events()
+    watch.finish()
+    assert rows.written == [{"epoch": 1, "top1": 0.5, "checkpoint_save_s": 0.25}]
+    assert rows.shown == [1]
+
+
+def test_an_epoch_without_a_checkpoint_is_written_at_once(
+    watch: trainer._Watch, events: EventWriter, rows: Rows
+) -> None:
+    events.write({"epoch": 2})
+    watch.record_events()
+    assert rows.written == [{"epoch": 2}]
+
+
+def test_an_epoch_has_its_row_if_the_training_ends_while_its_checkpoint_is_written(
+    watch: trainer._Watch, events: EventWriter, rows: Rows
+) -> None:
+    events.write({"epoch": 1})
+    events.write({"checkpoint_save_s": 0.5})
+    events.write({"epoch": 2})
+    events.write({"epoch": 3})
+    watch.finish()
+    assert rows.written == [{"epoch": 1, "checkpoint_save_s": 0.5}, {"epoch": 2}, {"epoch": 3}]
+    assert rows.shown == [1, 2, 3]
