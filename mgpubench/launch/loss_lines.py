@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mgpubench.errors import RunFailed
+
 CAPACITY = 4096
 """Lines that a file holds. The parent reads twice a second, and a line that is not read is lost
 only after so many others."""
@@ -32,6 +34,15 @@ class LossLine:
     def loss(self) -> float:
         """Mean over the samples."""
         return self.loss_sum / self.samples
+
+
+def loss_not_finite(epoch: int, loss: float) -> RunFailed:
+    """The end of a training whose loss is infinite or not a number in an epoch, counted from 1."""
+    return RunFailed(
+        f"the loss of epoch {epoch} is {loss}",
+        "Begin a new training with a smaller --lr or with --clip-grad-norm, from the last "
+        "checkpoint if you like: --resume CHECKPOINT.",
+    )
 
 
 def loss_file(folder: Path, rank: int) -> Path:

@@ -57,8 +57,8 @@ class TrainingProgress:
         """Print a line of loss."""
         steps = self._config.steps_per_epoch if self._config else 0
         self._line(
-            f"epoch {record.epoch}, step {record.step} of {steps}: loss {record.loss:.4f}, "
-            f"lr {record.lr:.3g}"
+            f"epoch {record.epoch}, step {record.step} of {steps}: "
+            f"loss {format_loss(record.loss)}, lr {record.lr:.3g}"
         )
 
     def on_epoch(self, record: EpochRecord) -> None:

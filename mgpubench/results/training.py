@@ -65,7 +65,8 @@ class LossRecord:
     """In the epoch, from 1."""
     samples: int
     """Over which the mean is."""
-    loss: float
+    loss: float | None
+    """None if it was not finite."""
     lr: float
     sitting: int = 1
 

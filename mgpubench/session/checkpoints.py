@@ -16,7 +16,7 @@ from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Job, Supervisor, open_supervisor
 from mgpubench.results.checkpoint_files import CHECKPOINTS, best_checkpoint
 from mgpubench.session.prepare import ask_torch
-from mgpubench.session.train_prepare import SEEN_IN_TRAINING, samples_to_evaluate
+from mgpubench.session.training_images import SEEN_IN_TRAINING, samples_to_evaluate
 from mgpubench.session.workers import (
     EVALUATE_RANK,
     EXPORT_SAFETENSORS,

@@ -22,6 +22,7 @@ from mgpubench.session.document import SavedSession, differences
 
 MEANINGS = {
     "datasets": "the names or sizes of the images have changed",
+    "evaluation": "the names or sizes of the images of --eval-data have changed",
     "models": "the layers or the code of the model have changed",
 }
 """What a changed digest in a part of session.json means. The values themselves say nothing."""

@@ -14,10 +14,10 @@ from mgpubench.results.training import TRAINING_FILES
 from mgpubench.session.document import called_part, installed_part
 from mgpubench.session.train_prepare import (
     like_checkpoint,
-    list_training_images,
     prepare_training,
 )
 from mgpubench.session.trainer import TrainCall, Trained, Trainer
+from mgpubench.session.training_images import find_images
 from mgpubench.session.workers import READ_ABOUT, TRAINING_OF_IMAGES
 
 if TYPE_CHECKING:  # it needs torch
@@ -35,25 +35,26 @@ def train_session(
         BenchError: if it could not be started, or a rank failed; Interrupted after a signal.
     """
     check_writable(Path(request.work.out))
-    listing = list_training_images(request, call.stop)
+    images = find_images(request, call.stop)
     with open_supervisor(call.stop, TRAINING_OF_IMAGES) as supervisor:
         first_epoch = 0
         if checkpoint is not None:
             about: About = supervisor.call(READ_ABOUT, checkpoint)
-            request, first_epoch = like_checkpoint(request, checkpoint, about, listing), about.epoch
-        prepared = prepare_training(supervisor, request, listing, call.display)
-        if request.options.pretrained is not None and checkpoint is None:
-            prepared.check_weights(request, call.display)
+            request = like_checkpoint(request, checkpoint, about, images.listing.classes)
+            first_epoch = about.epoch
+        prepared = prepare_training(supervisor, request, images, call.display)
+        prepared.check_start(request, checkpoint, call.display)
+        prepared.check_room(Path(request.work.out))
         document = {
             **called_part(request.work, prepared.plan, call.argv),
             "options": asdict(request.options),
-            "classes": list(listing.classes),
+            "classes": list(images.listing.classes),
             "resumed_from": str(checkpoint) if checkpoint else None,
             "system": asdict(prepared.survey.system),
             **installed_part(prepared.survey),
-            **prepared.trained_part(listing),
+            **prepared.trained_part(images),
         }
         now = datetime.now(UTC)
         with open_session(Path(request.work.out), document, now, TRAINING_FILES) as session:
             trainer = Trainer(supervisor, session, call, prepared.machine, first_epoch=first_epoch)
-            return trainer.train(prepared.config(request, listing, session.folder, checkpoint))
+            return trainer.train(prepared.config(request, images, session.folder, checkpoint))

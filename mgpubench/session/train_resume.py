@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mgpubench.config.train_request import TrainOptions, TrainRequest
 from mgpubench.errors import RequestRefused
-from mgpubench.launch.supervisor import open_supervisor
+from mgpubench.launch.supervisor import Supervisor, open_supervisor
 from mgpubench.results.checkpoint_files import CHECKPOINTS, find_checkpoints, remove_unfinished
 from mgpubench.results.read import is_from_future
 from mgpubench.results.session_folder import SESSION_JSON, reopen_session
 from mgpubench.results.training import EPOCHS_CSV, TRAINING_FILES, last_sitting
 from mgpubench.session.document import SavedSession, load_session
 from mgpubench.session.resume import check_unchanged
-from mgpubench.session.train_prepare import list_training_images, prepare_training
+from mgpubench.session.train_prepare import like_checkpoint, prepare_training
 from mgpubench.session.trainer import TrainCall, Trained, Trainer
+from mgpubench.session.training_images import find_images
 from mgpubench.session.workers import READ_ABOUT, TRAINING_OF_IMAGES
+
+if TYPE_CHECKING:  # it needs torch
+    from mgpubench.training.checkpoint import About
 
 MAY_CHANGE = frozenset({"modes", "gpus", "device", "workers_per_gpu", "epochs", "timeout_s", "out"})
 """Names of the options that a resumed training may have with another value."""
@@ -126,15 +130,33 @@ def resume_training(saved: SavedTraining, request: TrainRequest, call: TrainCall
             )
             return Trained(folder, [])
         sitting = 1 + last_sitting(folder)
-        listing = list_training_images(request, call.stop)
+        images = find_images(request, call.stop)
         with open_supervisor(call.stop, TRAINING_OF_IMAGES) as supervisor:
             if start is not None:
-                supervisor.call(READ_ABOUT, start)  # a damaged one is refused before anything else
-            prepared = prepare_training(supervisor, request, listing, call.display)
-            check_unchanged(saved.session, prepared.trained_part(listing))
-            config = prepared.config(request, listing, folder, start)
+                about = read_own_about(supervisor, start, first_epoch)
+                request = like_checkpoint(request, start, about, images.listing.classes)
+            prepared = prepare_training(supervisor, request, images, call.display)
+            check_unchanged(saved.session, prepared.trained_part(images))
+            prepared.check_start(request, start, call.display)
+            prepared.check_room(folder)
+            config = prepared.config(request, images, folder, start)
             trainer = Trainer(supervisor, session, call, prepared.machine, sitting, first_epoch)
             return trainer.train(config)
+
+
+def read_own_about(supervisor: Supervisor, path: Path, epoch: int) -> About:
+    """What the checkpoint of an epoch is of. A damaged one is refused before anything else.
+
+    Raises:
+        RequestRefused: if it cannot be read, or was renamed.
+    """
+    about: About = supervisor.call(READ_ABOUT, path)
+    if about.epoch != epoch:
+        raise RequestRefused(
+            f"{path} is the checkpoint of epoch {about.epoch}, and was renamed",
+            "Give it its name back, or move it away.",
+        )
+    return about
 
 
 def _last_checkpoint(folder: Path, saved: SavedTraining) -> tuple[Path | None, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,10 +15,11 @@ from mgpubench.errors import BenchError, RunFailed
 from mgpubench.format import shell_path
 from mgpubench.launch.cause import find_cause
 from mgpubench.launch.events import EVENTS_FILE, EventReader
-from mgpubench.launch.loss_lines import LossLine, LossReader
+from mgpubench.launch.loss_lines import LossLine, LossReader, loss_not_finite
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.step_count import STEP_COUNT_FILE, StepCount, read_step_count
 from mgpubench.launch.supervisor import Job, Supervisor
+from mgpubench.results.checkpoint_files import latest_checkpoint
 from mgpubench.results.schema import SCHEMA_VERSION
 from mgpubench.results.session_folder import Session
 from mgpubench.results.training import (
@@ -109,8 +111,10 @@ class Trainer:
         try:
             self.supervisor.run(job)
         except BenchError:
+            has_one = latest_checkpoint(config.checkpoints) is not None
+            how = "go on from the last checkpoint" if has_one else "begin again"
             again = f"mgpubench train --resume {shell_path(self.session.folder)}"
-            self.call.display.notice(f"go on from the last checkpoint with: {again}")
+            self.call.display.notice(f"{how} with: {again}")
             raise
         return Trained(self.session.folder, watch.epochs)
 
@@ -148,6 +152,7 @@ class _Watch:
         self._losses = LossReader(folder, config.run.world_size)
         self._epoch: dict[str, Any] = {}
         """What rank 0 has reported about an epoch whose checkpoint is being written."""
+        self._diverged: RunFailed | None = None
         self._last = (0, 0.0)
         """The progress that was seen last, and when it began."""
 
@@ -155,6 +160,8 @@ class _Watch:
         count = read_step_count(self._folder / STEP_COUNT_FILE)
         self._trainer.call.display.on_steps(count.steps, count.seconds_per_step)
         self.record_events()
+        if self._diverged is not None:
+            raise self._diverged
         self._check_progress(count, elapsed_s)
 
     def record_events(self) -> None:
@@ -201,12 +208,16 @@ class _Watch:
         config = self._config
         epoch, step = divmod(line.step - 1, config.steps_per_epoch)
         epoch += self._trainer.first_epoch
+        is_finite = math.isfinite(line.loss)
+        # The GradScaler of amp-fp16 leaves out the steps in which it is not.
+        if not is_finite and config.run.precision != "amp-fp16":
+            self._diverged = loss_not_finite(epoch + 1, line.loss)
         return LossRecord(
             schema_version=SCHEMA_VERSION,
             epoch=epoch + 1,
             step=step + 1,
             samples=line.samples,
-            loss=line.loss,
+            loss=line.loss if is_finite else None,
             lr=learning_rate(config.options, epoch, step, config.steps_per_epoch),
             sitting=self._trainer.sitting,
         )

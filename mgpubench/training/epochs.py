@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from mgpubench.config.train_config import TrainConfig
-from mgpubench.errors import RunFailed
 from mgpubench.launch.events import EventWriter
+from mgpubench.launch.loss_lines import loss_not_finite
 from mgpubench.training.checkpoint import About, Best, Content, load
 from mgpubench.training.checkpoint_folder import Checkpoints
 from mgpubench.training.clock import NoClock
@@ -24,9 +24,9 @@ from mgpubench.training.devices import Part
 from mgpubench.training.evaluation import evaluate, evaluation_batches
 from mgpubench.training.loop import Steps, Trace
 from mgpubench.training.loss_log import LossLog
-from mgpubench.training.optimizer_state import load_optimizer_by_name, optimizer_by_name
-from mgpubench.training.pretrained import load_pretrained
+from mgpubench.training.optimizer_state import optimizer_by_name
 from mgpubench.training.schedule import learning_rate
+from mgpubench.training.start import begin
 from mgpubench.training.step import TrainStep
 from mgpubench.training.technique import Wrapped
 from mgpubench.training.weights import load_into
@@ -40,8 +40,9 @@ def train_epochs(part: Part, wrapped: Wrapped, config: TrainConfig, events: Even
     Returns the epochs that were trained.
     """
     step = TrainStep(wrapped, part, config.options.recipe(config.run.optimizer))
-    first, best, load_s = _begin(config, wrapped, step)
-    epochs = range(first, config.options.epochs)
+    start = begin(config, wrapped, step)
+    best, load_s = start.best, start.load_s
+    epochs = range(start.epochs, config.options.epochs)
     feed = folder_feed(part, epochs=epochs, augment=_augmentation(config))
     training = _Training(part, wrapped, config, step, feed, LossLog(part))
     for epoch in epochs:
@@ -95,7 +96,6 @@ class _Training:
         train_s = time.perf_counter() - began_s
         self.log.end_line()
         self.log.finish()
-        loss = self._mean_loss(epoch, total)
         samples = self.config.run.global_batch * steps
         return {
             "epoch": epoch + 1,
@@ -104,22 +104,21 @@ class _Training:
             "bad_images": len(self.feed.remarks),
             "train_s": train_s,
             "throughput_samples_per_s": samples / train_s,
-            "train_loss": loss if math.isfinite(loss) else None,
+            "train_loss": self._mean_loss(epoch, total),
             "lr": self.step.learning_rate,
             "skipped_steps": len(self.step.skipped) - skipped_before
             if self.step.scaler.is_enabled()
             else None,
         }
 
-    def _mean_loss(self, epoch: int, total: _Total) -> float:
-        """Over all samples of an epoch and all ranks."""
-        steps = self.config.steps_per_epoch * self.config.run.world_size
-        loss = float(self.wrapped.sum_over_ranks(total.loss)) / steps
-        if not math.isfinite(loss) and not self.step.scaler.is_enabled():
-            raise RunFailed(
-                f"the loss of epoch {epoch + 1} is {loss}",
-                "Try a smaller --lr, or --clip-grad-norm. Checkpoints that were written are kept.",
-            )
+    def _mean_loss(self, epoch: int, total: _Total) -> float | None:
+        """Over all ranks and all steps of an epoch that changed the weights; None without any."""
+        loss_sum = float(self.wrapped.sum_over_ranks(total.loss))
+        if not total.steps:
+            return None
+        loss = loss_sum / (total.steps * self.config.run.world_size)
+        if not math.isfinite(loss):
+            raise loss_not_finite(epoch + 1, loss)
         return loss
 
     def _scheduled(self, epoch: int, total: _Total) -> Callable[[Iterator[Batch]], Tensor]:
@@ -130,8 +129,10 @@ class _Training:
             step.learning_rate = learning_rate(
                 config.options, epoch, next(number), config.steps_per_epoch
             )
+            skipped = len(step.skipped)
             loss = step(batches)
-            total.add(loss)
+            if len(step.skipped) == skipped:
+                total.add(loss)
             return loss
 
         return scheduled
@@ -203,31 +204,12 @@ class _Total:
 
     def __init__(self, device: torch.device) -> None:
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
+        self.steps = 0
 
     def add(self, loss: Tensor) -> None:
         """Add the mean loss of a step."""
         self.loss += loss
-
-
-def _begin(
-    config: TrainConfig, wrapped: Wrapped, step: TrainStep
-) -> tuple[int, Best | None, float | None]:
-    """Load what the training begins with: epochs behind it, the best one, seconds of loading."""
-    model = wrapped.plain.model
-    if config.resume_from is None:
-        if config.options.pretrained is not None:
-            file = config.options.pretrained_file
-            name, num_classes = config.run.model, config.run.num_classes
-            load_pretrained(model, name, num_classes, file, wrapped.part_of)
-        return 0, None, None
-    began_s = time.perf_counter()
-    content = load(config.resume_from)
-    load_into(model, content.model, part_of=wrapped.part_of)
-    names = model.named_parameters()
-    load_optimizer_by_name(step.optimizer, content.optimizer, names, wrapped.part_of)
-    if content.scaler is not None:
-        step.scaler.load_state_dict(dict(content.scaler))
-    return content.about.epoch, content.about.best, time.perf_counter() - began_s
+        self.steps += 1
 
 
 def _whole_state(optimizer: torch.optim.Optimizer, rank: int) -> torch.optim.Optimizer:

@@ -7,6 +7,7 @@ changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import count, islice
 from typing import Any
 
 from torch import Tensor, nn
@@ -62,15 +63,16 @@ def load_optimizer_by_name(
         raise _refusal(f"is that of {saved['class']}, and this is {_class_name(optimizer)}")
     saved_groups = {frozenset(group["params"]): group for group in saved["groups"]}
     _check_names(set(names.values()), {*saved["state"]}.union(*saved_groups))
-    numbered = optimizer.state_dict()
-    state, groups = {}, []
-    for own, group in zip(optimizer.param_groups, numbered["param_groups"], strict=True):
-        in_group = {names[id(parameter)]: parameter for parameter in own["params"]}
+    state, groups, numbers = {}, [], count()
+    for group in optimizer.param_groups:
+        in_group = {names[id(parameter)]: parameter for parameter in group["params"]}
         if (found := saved_groups.get(frozenset(in_group))) is None:
             raise _refusal("has its parameters in other groups")
         settings = {name: found[name] for name in found.keys() & group.keys() - HOW}
-        groups.append({**group, **settings})
-        for number, (name, parameter) in zip(group["params"], in_group.items(), strict=True):
+        # As state_dict numbers them. ZeRO has none on a rank that did not gather it.
+        numbered = dict(zip(islice(numbers, len(in_group)), in_group.items(), strict=True))
+        groups.append({**group, **settings, "params": list(numbered)})
+        for number, (name, parameter) in numbered.items():
             if name in saved["state"]:
                 state[number] = _copied(saved["state"][name], name, parameter, part_of)
     optimizer.load_state_dict({"state": state, "param_groups": groups})

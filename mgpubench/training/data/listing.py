@@ -69,35 +69,36 @@ def load_samples(path: Path) -> list[tuple[str, int]]:
     return [(image, label) for image, label in json.loads(path.read_text())]
 
 
-def list_images(root: Path) -> ImageListing:
+def list_images(root: Path, option: str = "--data") -> ImageListing:
     """List the images of a folder, with classes sorted by name as torchvision numbers them.
 
     Hidden files and folders (`.cache`, `._1.jpg`), and what systems leave there (`@eaDir`,
     `__MACOSX`), are neither images nor classes. A class without
     images keeps its number. A folder that links lead to again is listed once, so loops end.
+    `option` is the one that names the folder.
 
     Raises:
         RequestRefused: if `root` is not a folder, or has no class folder or no image.
     """
     if problem := _problem_with(root):
-        raise RequestRefused(f"--data {root} {problem}", f"It must be an ImageFolder: {LAYOUT}.")
+        raise RequestRefused(f"{option} {root} {problem}", f"It must be an ImageFolder: {LAYOUT}.")
     left_out: set[str] = set()
     classes = sorted(entry.name for entry in _visible(root, left_out) if _is_folder(entry))
     if not classes:
         raise RequestRefused(
-            f"--data {root} has no class folders",
+            f"{option} {root} has no class folders",
             f"An ImageFolder has one folder for each class: {LAYOUT}.",
         )
     warnings = list(_doubtful_classes(root, classes))
     samples = _list_classes(root, classes, warnings, left_out)
     if left_out:
         warnings.append(
-            f"left out of --data {shown_path(root)}, since systems and programs make such folders: "
-            + ", ".join(sorted(left_out))
+            f"left out of {option} {shown_path(root)}, since systems and programs make such "
+            f"folders: {', '.join(sorted(left_out))}"
         )
     if not samples:
         raise RequestRefused(
-            f"--data {root} has no images in its class folders",
+            f"{option} {root} has no images in its class folders",
             f"Images are files that end in {' '.join(IMAGE_EXTENSIONS)}.",
         )
     return ImageListing(
@@ -186,7 +187,9 @@ def _visible(folder: Path, left_out: set[str]) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as entries:
             found = list(entries)
     except OSError as error:
-        raise RequestRefused(f"--data: cannot read {folder}: {error.strerror}") from error
+        raise RequestRefused(
+            f"folder {folder} cannot be read: {error.strerror}", "Check its permissions."
+        ) from error
     left_out.update(entry.name for entry in found if entry.name in SYSTEM_FOLDERS)
     return [
         entry
