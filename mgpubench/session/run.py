@@ -20,7 +20,13 @@ from mgpubench.machine.host import assumed_machine
 from mgpubench.machine.system import Survey
 from mgpubench.results.schema import ModelFacts, RunRecord
 from mgpubench.results.session_folder import check_writable, open_session, reopen_session
-from mgpubench.session.document import called_part, installed_part, load_session, trained_part
+from mgpubench.session.document import (
+    SavedSession,
+    called_part,
+    installed_part,
+    load_session,
+    trained_part,
+)
 from mgpubench.session.nodes import Alone, devices_of, open_nodes
 from mgpubench.session.prepare import (
     Workload,
@@ -106,13 +112,8 @@ def run_session(request: Request, call: Call) -> Outcome:
         plan = _with_classes(plan, facts)
         workload = Workload(machine, _environment(survey, plan), facts, listings, nodes.devices)
         nodes.agree(trained_part(workload))
-        document = {
-            **called_part(request, plan, call.argv),
-            "system": asdict(survey.system),
-            **installed_part(survey),
-            **trained_part(workload),
-            **({"nodes": nodes.records} if nodes.records else {}),
-        }
+        called = called_part(request, plan, call.argv)
+        document = {**called, **_made_on(survey, nodes), **trained_part(workload)}
         with (
             open_supervisors(supervisor, request, listings, call.stop) as supervisors,
             open_session(Path(request.out), document, datetime.now(UTC)) as session,
@@ -121,9 +122,7 @@ def run_session(request: Request, call: Call) -> Outcome:
             recorder = Recorder(session, workload, call.display, sitting)
             maker = _maker(_launchers(nodes, supervisors), recorder, request, call)
             maker.make_all(plan, plan.runs, _target(request.until, request.max_rounds))
-            outcome = _outcome(session.folder, sitting)
-            nodes.conclude(outcome.failed, outcome.planned)
-            return outcome
+            return _concluded(session.folder, sitting, nodes)
 
 
 def resume_session(resume: Resume, call: Call) -> Outcome:
@@ -153,25 +152,31 @@ def resume_session(resume: Resume, call: Call) -> Outcome:
             survey = take_survey(machine, build)
             nodes.join(None, survey)
             # First of all: on another machine the preflight may refuse for other reasons.
-            packages = {"system.packages": survey.system.packages}
-            check_unchanged(saved, {**installed_part(survey), **packages, **nodes.installed})
+            _check_installed(saved, survey, nodes)
             nodes.announce(request, saved.plan)
             facts = preflight(supervisor, saved.plan, listings)
-            environment = _environment(survey, plan)
-            workload = Workload(machine, environment, facts, listings, nodes.devices)
+            workload = Workload(machine, _environment(survey, plan), facts, listings, nodes.devices)
             check_unchanged(saved, trained_part(workload))
             nodes.agree(trained_part(workload))
-            _notify(call.display, _warnings(listings))
-            _notify(call.display, disturbances(survey, saved.plan))
+            _notify(call.display, (*_warnings(listings), *disturbances(survey, saved.plan)))
             _notify(call.display, progress.repeated(runs))
             session.keep_steps_of(progress.finished_ids)
             recorder = Recorder(session, workload, call.display, sitting)
             with open_supervisors(supervisor, request, listings, call.stop) as supervisors:
                 maker = _maker(_launchers(nodes, supervisors), recorder, request, call)
                 maker.make_all(plan, runs, target)
-            outcome = _outcome(session.folder, sitting)
-            nodes.conclude(outcome.failed, outcome.planned)
-            return outcome
+            return _concluded(session.folder, sitting, nodes)
+
+
+def _made_on(survey: Survey, nodes: Alone) -> dict[str, object]:
+    """The part of session.json about the machines and what is installed there."""
+    others = {"nodes": nodes.records} if nodes.records else {}
+    return {"system": asdict(survey.system), **installed_part(survey), **others}
+
+
+def _check_installed(saved: SavedSession, survey: Survey, nodes: Alone) -> None:
+    packages = {"system.packages": survey.system.packages}
+    check_unchanged(saved, {**installed_part(survey), **packages, **nodes.installed})
 
 
 def runs_to_make(progress: Progress, resume: Resume) -> tuple[Plan, list[RunConfig]]:
@@ -236,6 +241,13 @@ def _target(until: str, max_rounds: int | None) -> Target | None:
 def _environment(survey: Survey, plan: Plan) -> str:
     varied = {name for run in plan.runs for name, _ in run.env}
     return environment_digest(recorded_environment(survey.environment), varied)
+
+
+def _concluded(folder: Path, sitting: Sitting, nodes: Alone) -> Outcome:
+    """The outcome of a session, which all machines hear."""
+    outcome = _outcome(folder, sitting)
+    nodes.conclude(outcome.failed, outcome.planned)
+    return outcome
 
 
 def _outcome(folder: Path, sitting: Sitting) -> Outcome:
