@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import torch
 import torch.distributed as dist
@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_map
 
 from mgpubench.config.run_config import RunConfig
 from mgpubench.results.rank_record import RankRecord
-from mgpubench.runners import comm_hooks, ddp
+from mgpubench.runners import comm_hooks, ddp, deepspeed_check
 from mgpubench.training.compilation import compile_apart
 from mgpubench.training.preflight import inspect_model
 from mgpubench.training.rank import make_part, run_rank
@@ -188,4 +188,20 @@ def record_hook(
     """The try of a comm hook. The group says that it has the backend of the configuration."""
     with recording() as calls, patch.object(dist, "get_backend", lambda: config.backend):
         comm_hooks.check_hook(config)
+    return calls
+
+
+def record_deepspeed_check(
+    config: RunConfig, rank: int, runner: str, folder: Path, listing: Path
+) -> list[Call]:
+    """The try of DeepSpeed, without DeepSpeed."""
+    wrap = MagicMock()
+    wrap.return_value.device = torch.device("cpu")
+    with (
+        recording() as calls,
+        patch.object(deepspeed_check, "find_ninja"),
+        patch.object(deepspeed_check, "_refuse_missing"),
+        patch.object(deepspeed_check, "wrap", wrap),
+    ):
+        deepspeed_check.check_deepspeed(config)
     return calls

@@ -207,3 +207,9 @@ def test_a_comm_hook_is_tried_on_the_gpu_of_the_runs(ask: Ask, hook: Any) -> Non
     (calls,) = ask("record_hook", config)
     assert calls[:2] == [Call("set_device", "cuda:1"), Call("join", "nccl")]
     assert set(calls[2:]) == {Call("place", "cuda:1")}
+
+
+def test_deepspeed_is_tried_on_the_gpu_of_the_runs(ask: Ask) -> None:
+    config = config_of(mode="deepspeed", device_indices=(1,), backend="nccl")
+    (calls,) = ask("record_deepspeed_check", config)
+    assert calls == [Call("set_device", "1"), Call("join", "nccl")]
