@@ -24,7 +24,7 @@ Run = Callable[..., Command]
 
 QUICK = (
     *("--model", "tiny-cnn", "--image-size", 32, "-b", 2, "--warmup-steps", 1, "--steps", 2),
-    *("--rounds", 1),
+    *("--rounds", 1, "--mode", "dp,ddp"),
 )
 
 
@@ -93,7 +93,7 @@ def test_only_the_process_that_looks_for_gpus_sees_them(
 ) -> None:
     """Not the ranks of a run on the CPU: torch's autograd counts the GPUs, and finds none."""
     command = start("run", *arguments, *QUICK, **driver.variables)
-    assert command.wait() == 0, command.err
+    assert command.wait(110) == 0, command.err
     starts = driver.starts()
     assert len([one for one in starts if one.sees_gpus]) == 1
     assert_not_by_parent_or_fork_server(starts, command.popen.pid)
