@@ -44,7 +44,15 @@ def test_every_parameter_that_takes_a_path_knows_home_folders_and_empty_texts() 
 
 def is_no_path(name: str | None) -> bool:
     """True for the known parameters with other text: a new one must be looked at."""
-    return name in {*NO_PATHS, "variants", "baseline", "margin", "allowed", "to_top1"}
+    return name in {
+        *NO_PATHS,
+        "variants",
+        "baseline",
+        "margin",
+        "allowed",
+        "to_top1",
+        "rdzv_endpoint",
+    }
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_what_is_impossible_is_refused_in_one_line(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--mode dpp", "'dpp' is not one of single, dp, ddp, all"),
+        ("--mode dpp", "'dpp' is not one of single, dp, ddp, fsdp, deepspeed, all"),
         ("--gpus two", "'two' is not a list of numbers such as 1,2,4"),
         ("--device tpu", "'tpu' is not one of 'auto', 'cuda', 'cpu'"),
         ("--precision fp8", "'fp8' is not one of 'fp32', 'tf32', 'amp-bf16'"),
@@ -131,8 +131,7 @@ assert not {{"torch", "torchvision"}} & set(sys.modules)
 @pytest.mark.parametrize(
     ("env", "name"),
     [
-        ({"TORCHELASTIC_RUN_ID": "none", "RANK": "1"}, "torchrun"),
-        ({"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}, "srun"),
+        ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}, "mpirun"),
     ],
 )
 def test_a_launcher_that_starts_several_copies_is_refused_by_name(
@@ -249,7 +248,11 @@ def test_a_dry_run_names_what_it_leaves_out() -> None:
 
 def test_an_option_of_ddp_arrives_with_all_its_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[Request] = []
-    monkeypatch.setattr(import_module("mgpubench.cli.run"), "show_plan", requests.append)
+    monkeypatch.setattr(
+        import_module("mgpubench.cli.run"),
+        "show_plan",
+        lambda request, *more: requests.append(request),
+    )
     options = ("--bucket-cap-mb", "25.1234567", "--static-graph", "--gpus", 2, "--rounds", 1)
     assert invoke("run", *options, "--dry-run").exit_code == 0
     (request,) = requests

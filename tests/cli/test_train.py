@@ -268,7 +268,7 @@ def test_images_seen_in_training_are_named_where_they_are_evaluated(
     trained = train(*new(*options, "--eval-data", "same"))
     folder = done(trained)
     seen = "the accuracy is that on images seen in training, and not on new ones"
-    assert f"--eval-data is the folder of --data: {seen}" in trained.err
+    assert f"--eval-data has the images of --data: {seen}" in trained.err
     evaluate = ("evaluate", folder, "--device", "cpu", "--data")
     assert f"that {folder}/checkpoints/epoch-0001.pt was trained on: {seen}" in (
         train(*evaluate, "copy").err

@@ -174,6 +174,7 @@ def hint_after(line: str, text: str) -> str:
     lines = [*text.splitlines(), ""]
     following = lines[lines.index(line) + 1] if line in lines else ""
     hint = following.removeprefix("hint: ") if following.startswith("hint: ") else ""
+    hint = re.sub(r"\d{8}T\d{6}Z-\w{6}", "SESSION", hint)
     return re.sub(r" \(/\S+\)", "", hint)
 
 

@@ -274,4 +274,4 @@ def test_a_killed_process_ends_a_training_which_goes_on_later(
     wait_until(
         lambda: not [p for p in all_processes() if p.pid in times.seen], 5, "end of all processes"
     )
-    assert "go on from the last checkpoint with: mgpubench train --resume results/" in result.err
+    assert " with: mgpubench train --resume results/" in result.err
