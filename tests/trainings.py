@@ -72,6 +72,7 @@ def write_training(out: Path, records: Sequence[EpochRecord], **changes: Any) ->
         }
     )
     machine = assumed_machine(0)
+    evaluation = {"digest": "ef", "name": "val"} if changes.get("eval_data") else None
     facts = {"num_parameters": 10, "parameter_bytes": 40, "num_classes": 2, "digest": ""}
     document = {
         **called_part(request, make_plan(request, machine, {"photos": 2}), ["train"]),
@@ -80,6 +81,7 @@ def write_training(out: Path, records: Sequence[EpochRecord], **changes: Any) ->
         "machine": asdict(machine),
         "environment": {},
         "datasets": [{"samples": 80, "classes": 2, "digest": "ab", "name": "photos"}],
+        "evaluation": evaluation,
         "models": {"mlp": facts},
     }
     with open_session(out, document, datetime.now(UTC), TRAINING_FILES) as session:

@@ -65,6 +65,7 @@ class TrainingGroup:
     environment: str
     model_digest: str
     dataset_digest: str
+    evaluation_digest: str
 
 
 TRAINING_KEY = tuple(group_field.name for group_field in fields(TrainingGroup))

@@ -15,9 +15,9 @@ from mgpubench.analysis.metrics import (
     training_s,
     training_samples_per_s,
 )
-from mgpubench.analysis.row import DP, SINGLE, Baseline
+from mgpubench.analysis.row import Baseline
 from mgpubench.analysis.training_groups import TRAINING_KEY, TrainingGroup, training_group
-from mgpubench.config.types import MODES
+from mgpubench.config.types import DEFAULT_MODES, MODES
 from mgpubench.results.read_trainings import Training
 from mgpubench.results.training import EpochRecord
 
@@ -80,8 +80,8 @@ def compare_trainings(
 ) -> list[TrainingRow]:
     """The rows for some trainings with epochs, in an order that does not depend on theirs.
 
-    `baseline` None means single if it is there, else dp. `to_top1` is the accuracy, 0 to 1, that
-    the time is wanted for.
+    `baseline` None means single if it is there, else dp, else ddp. `to_top1` is the accuracy, 0 to
+    1, that the time is wanted for.
     """
     groups: defaultdict[TrainingGroup, list[Training]] = defaultdict(list)
     for training in sorted(trainings, key=_order):
@@ -152,7 +152,9 @@ def _default(trainings: Sequence[Training]) -> Baseline | None:
         if len(places := places_of(training)) == 1
         for place in places
     }
-    return next((baseline for baseline in (SINGLE, DP) if baseline.mode in modes), None)
+    # As for runs: without any other mode, ddp has nothing to be compared with.
+    candidates = DEFAULT_MODES if modes - {"ddp"} else ()
+    return next((Baseline(mode=mode) for mode in candidates if mode in modes), None)
 
 
 def _candidates(

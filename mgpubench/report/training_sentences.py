@@ -67,7 +67,9 @@ def _baselines(rows: Sequence[TrainingRow]) -> Iterator[str]:
             f"--baseline {plain(_first_of(rows, name))}"
         )
     elif len(against) == len(rows) and not any(versus.candidates for versus in against):
-        yield f"nothing to compare with: there is no training of {name or 'single or dp'} here"
+        is_ddp = all(row.places[0][0] == "ddp" for row in rows)
+        wanted = name or ("single or dp" if is_ddp else "single, dp or ddp")
+        yield f"nothing to compare with: there is no training of {wanted} here"
     elif alone := [training_name(row) for row in rows if row.versus and not row.versus.candidates]:
         yield f"no {name} on as many devices to compare with: {', '.join(alone)}"
 

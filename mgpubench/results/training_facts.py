@@ -33,6 +33,8 @@ class TrainingFacts:
     dataset_digest: str
     evaluation: str
     """`split 0.9`, or `folder NAME`; empty without evaluation."""
+    evaluation_digest: str
+    """Of the images of that folder."""
     image_size: int | None
     precision: str
     optimizer: str
@@ -120,6 +122,7 @@ def _facts(document: Mapping[str, Any]) -> TrainingFacts:
         data=f"{IMAGE_FOLDER}{dataset['name']}",
         dataset_digest=dataset["digest"],
         evaluation=_evaluation(recipe),
+        evaluation_digest=(document["evaluation"] or {"digest": ""})["digest"],
         weights=_weights(recipe["pretrained"], document["resumed_from"]),
         options=_options(run),
         environment=tuple(sorted(document["environment"].items())),

@@ -130,6 +130,7 @@ def test_the_commands_that_train_run_one_after_the_other(
         "4",
     ]
     extra = {"train": [*small, "--epochs", "1"], "evaluate": ["--device", "cpu"], "predict": []}
+    extra["compare"] = []
     for command in TRAINING:
         arguments = shlex.split(command)[1:]
         if "--resume" in arguments:

@@ -95,6 +95,7 @@ def make(tmp_path: Path) -> Any:
         {"weights": "torchvision's"},
         {"augment": False},
         {"dataset_digest": "cd"},
+        {"evaluation_digest": "cd"},
         {"environment": (("NCCL_P2P_DISABLE", "1"),)},
     ],
     ids=str,
@@ -165,6 +166,9 @@ def test_each_training_is_divided_by_single_or_else_by_dp_on_as_many_devices(mak
     assert everything == [("s", 1.0), ("dp", 2.0), ("ddp", 4.0), ("ddp4", 4.0)]
     assert ratios(ddp4, ddp, dp) == [("dp", 1.0), ("ddp", 2.0), ("ddp4", None)]
     assert ratios(ddp) == [("ddp", None)]
+    fsdp = make("fsdp", in_mode("fsdp", 2, 2, 1, 1))
+    assert ratios(ddp, fsdp) == [("ddp", 1.0), ("fsdp", 0.5)]
+    assert ratios(fsdp) == [("fsdp", None)]
 
 
 def test_the_figures_of_a_row(make: Any) -> None:

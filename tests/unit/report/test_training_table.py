@@ -144,6 +144,9 @@ def test_a_training_that_went_on_elsewhere(make: Any) -> None:
 def test_why_there_is_no_ratio(make: Any) -> None:
     dp, ddp = make("dp", in_mode("dp", 2, 4, 2, 2)), make("ddp4", in_mode("ddp", 4, 4, 2, 2))
     assert said(ddp) == ["nothing to compare with: there is no training of single or dp here"]
+    assert said(make("f", in_mode("fsdp", 2, 4, 2, 2))) == [
+        "nothing to compare with: there is no training of single, dp or ddp here"
+    ]
     assert said(ddp, baseline="single") == [
         "nothing to compare with: there is no training of single here"
     ]

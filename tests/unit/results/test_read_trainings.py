@@ -47,6 +47,8 @@ def test_a_training_has_its_facts_and_its_epochs(tmp_path: Path) -> None:
         ({"cudnn_benchmark": True, "log_every": 1}, "options", "cudnn_benchmark=true;log_every=1"),
         ({}, "evaluation", ""),
         ({"eval_data": "some/where/val"}, "evaluation", "folder val"),
+        ({"eval_data": "some/where/val"}, "evaluation_digest", "ef"),
+        ({"split": 0.8}, "evaluation_digest", ""),
         ({}, "weights", "random"),
         ({"pretrained": ""}, "weights", "torchvision's"),
         ({"pretrained": "a/net.pt"}, "weights", "file net.pt"),
