@@ -133,7 +133,12 @@ REFUSALS = [
     Refusal("a pickle that is no checkpoint", "error: .*epoch-0001.pt", pickle_only),
     Refusal("a checkpoint of a newer version", "error: .*epoch-0001.pt", make_newer),
     Refusal("a checkpoint cut in half, at predict", "error: .*is damaged", halve, PREDICT),
-    Refusal("a checkpoint with one wrong byte, at --resume", "error: .*is damaged", flip_a_byte, RESUME),
+    Refusal(
+        "a checkpoint with one wrong byte, at --resume",
+        "error: .*is damaged",
+        flip_a_byte,
+        RESUME,
+    ),
     Refusal(
         "a checkpoint of another model",
         "error: --model is tiny-cnn, and .* has mlp",
