@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from mgpubench.config.request import Request
 from mgpubench.config.train_config import TrainConfig
 from mgpubench.config.train_request import TrainOptions
 from mgpubench.errors import RequestRefused
+from mgpubench.format import shown_path
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Job, Supervisor, open_supervisor
 from mgpubench.results.checkpoint_files import CHECKPOINTS, best_checkpoint
@@ -86,6 +88,7 @@ def predict_images(checkpoint: Path, images: Sequence[str], stop: StopSignal) ->
     Raises:
         BenchError: if the checkpoint or an image cannot be used.
     """
+    _check_are_there(images)
     with open_supervisor(stop, TRAINING_OF_IMAGES) as supervisor:
         machine, _ = ask_torch(supervisor)
         device = "cuda" if machine.gpus else "cpu"
@@ -94,6 +97,16 @@ def predict_images(checkpoint: Path, images: Sequence[str], stop: StopSignal) ->
             PREDICT, path, list(images), device, label="predict", hide_gpus=device == "cpu"
         )
         return predictions
+
+
+def _check_are_there(images: Sequence[str]) -> None:
+    """Refuse what is not there, or is a folder, before torch is loaded."""
+    for image in images:
+        if os.path.isdir(image) or not os.path.exists(image):
+            fault = "it is a folder" if os.path.isdir(image) else "it does not exist"
+            raise RequestRefused(
+                f"cannot read image {shown_path(image)}: {fault}", "Give the path of an image."
+            )
 
 
 def export_checkpoint(checkpoint: Path, file: Path, stop: StopSignal) -> None:

@@ -27,7 +27,8 @@ END_S = 30.0
 
 SECTIONS = {
     "test_matrix": "Ranks, models, loaders and images",
-    "test_training": "Training and its checkpoints",
+    "test_training": "Training, evaluation and prediction that are refused",
+    "test_training_ends": "Training that ends before its time",
     "test_interruption": "Signals to mgpubench itself",
     "test_surroundings": "Limits, disks, networks and other processes",
     "test_nodes": "Several machines: two agents on one",

@@ -1,10 +1,9 @@
-"""Faults of training, and of what is done with its checkpoints."""
+"""What training, evaluation and prediction refuse before anything starts."""
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,13 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from mgpubench.launch.supervisor import Supervisor
 from mgpubench.results.session_folder import reopen_session
 from mgpubench.session.document import load_session
 from tests.conftest import Here
-from tests.faults.cases import Scene, hurt_when_training
 from tests.faults.test_surroundings import NOTHING, Report, mgpubench, unshared
-from tests.processes import all_processes, wait_until
 
 pytestmark = pytest.mark.faults
 
@@ -29,14 +25,10 @@ SINGLE = (
     *("--no-augment", "--data", "photos"),
 )
 TRAIN = ("train", *SINGLE, "--mode", "single", "--epochs", 1)
-RANKS = (
-    *("train", *SINGLE, "--mode", "ddp", "--gpus", 2, "--log-every", 1),
-    *("--workers-per-gpu", 1),
-)
 RESUME = ("train", "--resume", "results/{folder}", "--epochs", 2)
 EVALUATE = ("evaluate", "results/{folder}", "--data", "photos", "--device", "cpu")
+PREDICT = ("predict", "results/{folder}", "photos/cat/1.jpg")
 UNCHANGED = "all; nothing was started"
-LAST = "epochs and checkpoints before; `--resume` goes on"
 
 Train = Callable[..., Here]
 
@@ -108,6 +100,11 @@ def rename_a_class(folder: Folder) -> None:
     (folder.test / "photos" / "dog").rename(folder.test / "photos" / "wolf")
 
 
+def copy_with_a_wolf(folder: Folder) -> None:
+    shutil.copytree(folder.test / "photos", folder.test / "other")
+    (folder.test / "other" / "dog").rename(folder.test / "other" / "wolf")
+
+
 def remove_an_image(folder: Folder) -> None:
     (folder.test / "photos" / "cat" / "1.jpg").unlink()
 
@@ -135,6 +132,13 @@ REFUSALS = [
     Refusal("a checkpoint with code in it", "error: .*epoch-0001.pt", hide_code),
     Refusal("a pickle that is no checkpoint", "error: .*epoch-0001.pt", pickle_only),
     Refusal("a checkpoint of a newer version", "error: .*epoch-0001.pt", make_newer),
+    Refusal("a checkpoint cut in half, at predict", "error: .*is damaged", halve, PREDICT),
+    Refusal(
+        "a checkpoint with one wrong byte, at --resume",
+        "error: .*is damaged",
+        flip_a_byte,
+        RESUME,
+    ),
     Refusal(
         "a checkpoint of another model",
         "error: --model is tiny-cnn, and .* has mlp",
@@ -150,6 +154,18 @@ REFUSALS = [
         "a class that the training does not know is evaluated",
         "error: .* has classes that the training does not have: wolf",
         rename_a_class,
+    ),
+    Refusal(
+        "--eval-data has a class that the training does not know",
+        "error: other has classes that the training does not have: wolf",
+        copy_with_a_wolf,
+        (*TRAIN, "--eval-data", "other"),
+    ),
+    Refusal(
+        "the classes have changed before --resume",
+        "error: the classes are cat, wolf, and .* has cat, dog",
+        rename_a_class,
+        RESUME,
     ),
     Refusal(
         "the images have changed before --resume",
@@ -169,9 +185,14 @@ REFUSALS = [
         mode="ddp",
     ),
     Refusal(
-        "predict without a readable image",
-        "error: cannot read image photos",
+        "predict without an image: a folder",
+        "error: cannot read image photos: it is a folder",
         command=("predict", "results/{folder}", "photos"),
+    ),
+    Refusal(
+        "predict without an image: a wrong name",
+        "error: cannot read image gone.jpg: it does not exist",
+        command=("predict", "results/{folder}", "photos/cat/1.jpg", "gone.jpg"),
     ),
     Refusal(
         "--resume last without a training",
@@ -226,52 +247,3 @@ def test_a_disk_without_room_for_checkpoints_is_refused(
     command = mgpubench(*TRAIN, "--out", "out", cwd=tmp_path, prefix=prefix)
     says = "error: .* has no room for checkpoints"
     report("no room for checkpoints", command, says, code=2, mode="single", kept=NOTHING)
-
-
-def test_a_loss_that_is_not_finite_ends_a_training(
-    train: Train, tmp_path: Path, report: Report
-) -> None:
-    result = train(*TRAIN, "--epochs", 3, "--lr", 1e30)
-    says = r"error: .*the loss of epoch \d is (nan|inf)"
-    report("a loss that is not finite", result, says, code=1, mode="single", kept=LAST)
-    assert not list(tmp_path.glob("results/*/checkpoints/*"))
-
-
-def kill_a_rank(scene: Scene) -> None:
-    os.kill(scene.ranks[-1].pid, signal.SIGKILL)
-
-
-def kill_a_loader_worker(scene: Scene) -> None:
-    os.kill(scene.loader_workers()[0].pid, signal.SIGKILL)
-
-
-@pytest.mark.parametrize(
-    ("name", "hurt", "says"),
-    [
-        ("a rank is killed", kill_a_rank, r"error: ddp x2: rank 1 \(pid \d+\) was killed"),
-        (
-            "a loader worker is killed",
-            kill_a_loader_worker,
-            r"error: ddp x2: rank \d: RuntimeError: .*DataLoader worker",
-        ),
-    ],
-)
-def test_a_killed_process_ends_a_training_which_goes_on_later(
-    train: Train,
-    supervisor: Supervisor,
-    tmp_path: Path,
-    report: Report,
-    name: str,
-    hurt: Callable[[Scene], None],
-    says: str,
-) -> None:
-    times = hurt_when_training(
-        hurt, supervisor, lambda ranks: Scene(ranks, tmp_path / "photos", tmp_path)
-    )
-    result = train(*RANKS, "--epochs", 300)
-    assert times.error is None
-    report(name, result, says, code=1, kept=LAST, since_s=times.hurt_s)
-    wait_until(
-        lambda: not [p for p in all_processes() if p.pid in times.seen], 5, "end of all processes"
-    )
-    assert " with: mgpubench train --resume results/" in result.err

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from mgpubench.errors import RequestRefused
+from mgpubench.format import format_count
 
 Samples = list[tuple[str, int]]
 """Path and class number of images."""
@@ -31,8 +32,8 @@ def split_samples(
         if not 0 < count < len(members):
             side = "train on" if not count else "evaluate on"
             raise RequestRefused(
-                f"--split {share:g} leaves class {classes[label]} ({len(members)} images) without "
-                f"an image to {side}",
+                f"--split {share:g} leaves class {classes[label]} "
+                f"({format_count(len(members), 'image')}) without an image to {side}",
                 "Use another share, or --eval-data with a folder of its own.",
             )
         training.update(random.Random(f"{seed}/{label}").sample(members, count))
