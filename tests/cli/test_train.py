@@ -209,6 +209,7 @@ REFUSED: list[tuple[tuple[object, ...], str]] = [
     (("train", "--smoke"), "--data is synthetic, and training needs a folder of images"),
     (("train", "--resume", "last"), "--resume last: results has no training"),
     (new("--mode", "dp,ddp"), "--mode is dp,ddp, and a training has one mode"),
+    (new("--gpus", "1,2"), "--gpus takes one number in a training"),
     (new("--steps", 5), "--steps is for mgpubench run; a training has --epochs"),
     (new("--split", 1.5), "--split is 1.5, and must be above 0 and below 1"),
     (new("--split", 0.5, "--eval-data", "photos"), "--eval-data and --split exclude each other"),

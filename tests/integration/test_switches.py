@@ -137,3 +137,14 @@ def test_what_torch_changes_in_the_fork_server_is_not_inherited(
         "warnings as errors": 0,
         "start method": None,
     }
+
+
+def test_a_rank_keeps_the_gpu_that_it_has_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's module may choose GPU 0 in every rank."""
+    current = [1]
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current[0])
+    monkeypatch.setattr(torch.cuda, "set_device", lambda number: current.__setitem__(0, number))
+    with kept(SWITCHES):
+        torch.cuda.set_device(0)
+    assert current == [1]
