@@ -11,15 +11,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mgpubench.analysis import stats
-from mgpubench.analysis.groups import (
-    GROUP_KEY,
-    UNJUDGED,
-    Group,
-    Pool,
-    group_records,
-    pool_runs,
-)
+from mgpubench.analysis.groups import GROUP_KEY, Group, group_records
 from mgpubench.analysis.pairs import evidence_of
+from mgpubench.analysis.pools import UNJUDGED, Pool, pool_runs
 from mgpubench.analysis.stats import Interval, Verdict
 from mgpubench.errors import NoUsableResults, RequestRefused
 from mgpubench.results.schema import RunRecord

@@ -16,9 +16,10 @@ from mgpubench.analysis import stats
 from mgpubench.analysis.comparison import conclude
 from mgpubench.analysis.findings.mixed import SUPERLINEAR, UNEQUAL_LOADERS
 from mgpubench.analysis.findings.steadiness import NOT_STEADY, is_steady
-from mgpubench.analysis.groups import GROUP_KEY, Group, Pool, group_records, pool_runs
+from mgpubench.analysis.groups import GROUP_KEY, Group, group_records
 from mgpubench.analysis.metrics import node_efficiency, scaling_efficiency
 from mgpubench.analysis.pairs import evidence_of, interval_of_throughput
+from mgpubench.analysis.pools import Pool, pool_runs
 from mgpubench.analysis.row import DP, SINGLE, Baseline, Row, Versus
 from mgpubench.analysis.stats import Interval
 from mgpubench.config.types import DEFAULT_MODES

@@ -7,7 +7,7 @@ from math import log
 
 from mgpubench.analysis import stats
 from mgpubench.analysis.comparison import Evidence, Session, interval_of_means
-from mgpubench.analysis.groups import Pool
+from mgpubench.analysis.pools import Pool
 from mgpubench.analysis.stats import Interval
 
 

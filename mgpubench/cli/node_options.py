@@ -23,7 +23,7 @@ NODES: tuple[Decorator, ...] = (
         "--nnodes",
         type=int,
         help="Number of machines. Start the same command on each of them; --gpus is then per "
-        "machine, and only ddp uses the GPUs of all.  [default: 1]",
+        "machine, and only ddp, fsdp and deepspeed use the GPUs of all.  [default: 1]",
     ),
     click.option(
         "--node-rank", type=int, help="Which of them this is: 0 writes the results, then 1, 2, ..."

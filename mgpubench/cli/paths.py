@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
+from mgpubench.cli.options import is_given
 from mgpubench.errors import RequestRefused
 
 
@@ -30,14 +30,10 @@ class PathText(click.ParamType):  # type: ignore[type-arg]
         """
         if not isinstance(value, str):  # a default, which is no text
             return value
-        if not value and param is not None and ctx is not None and _is_typed(ctx, param):
+        if not value and param is not None and ctx is not None and is_given(ctx, param.name or ""):
             name = param.opts[0] if isinstance(param, click.Option) else param.make_metavar(ctx)
             raise RequestRefused(f"{name.strip('[].')} is empty", "Is a shell variable unset?")
         return os.path.expanduser(value)
-
-
-def _is_typed(ctx: click.Context, param: click.Parameter) -> bool:
-    return ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
 
 
 class PathObject(PathText):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,10 @@ from mgpubench.cli.node_options import NODE_OPTIONS, NODES, check_modes, take_no
 from mgpubench.cli.options import is_given, is_verbose, verbose_option
 from mgpubench.cli.paths import PATH, PATH_TEXT
 from mgpubench.cli.variants import AA, VariantOptions, parse_variants
-from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options
+from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options, request_of
 from mgpubench.config.nodes import Nodes
 from mgpubench.config.preset import STANDARD
 from mgpubench.config.request import Request
-from mgpubench.config.run_config import DdpOptions
 from mgpubench.config.types import DEFAULT_MAX_ROUNDS, DEFAULT_OUT, DEFAULT_TIMEOUT_S
 from mgpubench.errors import BenchError, RequestRefused
 from mgpubench.format import plain, shell_path, shown_path
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from mgpubench.session.run import Call, Outcome, Resume
 
     Make = Callable[[Call], Outcome]
-
-DDP_OPTIONS = tuple(option.name for option in fields(DdpOptions))
 
 WITH_RESUME = {
     *("resume", "resume_only_missing", "rounds", "until", "max_rounds", "timeout_s"),
@@ -188,13 +185,6 @@ def make_request(ctx: click.Context, given: Mapping[str, Any]) -> Request:
         for number, variant in enumerate(variants, start=1)
     )
     return replace(base, variants=requests)
-
-
-def request_of(values: Mapping[str, Any]) -> Request:
-    """A request from the values of its options, with those of DDP in their own object."""
-    ddp = DdpOptions(**{name: values[name] for name in DDP_OPTIONS})
-    others = {name: value for name, value in values.items() if name not in DDP_OPTIONS}
-    return Request(ddp=ddp, **others)
 
 
 def session_to_make(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -14,13 +13,12 @@ import click
 
 from mgpubench.cli.options import is_given, verbose_option
 from mgpubench.cli.paths import NO_FILE, PATH_TEXT, PathOrNone
-from mgpubench.cli.run import request_of
-from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options
+from mgpubench.cli.started import refuse_starter
+from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options, request_of
 from mgpubench.config.train_request import LOG_EVERY, SCHEDULES, TrainOptions, TrainRequest
 from mgpubench.config.types import DEFAULT_OUT, DEFAULT_TIMEOUT_S
 from mgpubench.errors import RequestRefused
 from mgpubench.format import shell_path, shown_path
-from mgpubench.launch.environment import refuse_foreign_launcher
 from mgpubench.machine.current_folder import check_current_folder
 
 if TYPE_CHECKING:
@@ -162,7 +160,7 @@ def train(ctx: click.Context, /, resume: str | None, **given: Any) -> None:
     mgpubench train --resume last                         go on after Ctrl-C
     """
     refuse_measuring_options(ctx)
-    refuse_foreign_launcher(os.environ)
+    refuse_starter()
     check_current_folder()
     if resume is None:
         perform(train_new(make_train_request(ctx, given), None))

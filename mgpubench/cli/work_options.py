@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 import click
@@ -10,6 +11,8 @@ import click
 from mgpubench.cli.options import parse_counts, parse_modes
 from mgpubench.cli.paths import PATH_TEXT
 from mgpubench.config.preset import SMOKE, STANDARD
+from mgpubench.config.request import Request
+from mgpubench.config.run_config import DdpOptions
 from mgpubench.config.types import (
     COMM_HOOKS,
     DEFAULT_OPTIMIZER,
@@ -20,6 +23,8 @@ from mgpubench.config.types import (
 )
 
 Decorator = Callable[[Any], Any]
+
+DDP_OPTIONS = tuple(option.name for option in fields(DdpOptions))
 
 DEVICES: tuple[Decorator, ...] = (
     click.option(
@@ -203,3 +208,10 @@ def options(*groups: tuple[Decorator, ...]) -> Decorator:
         return command
 
     return decorate
+
+
+def request_of(values: Mapping[str, Any]) -> Request:
+    """A request from the values of its options, with those of DDP in their own object."""
+    ddp = DdpOptions(**{name: values[name] for name in DDP_OPTIONS})
+    others = {name: value for name, value in values.items() if name not in DDP_OPTIONS}
+    return Request(ddp=ddp, **others)

@@ -8,7 +8,7 @@ from typing import Any
 
 from mgpubench.config.device_choice import default_precision
 from mgpubench.config.machine_facts import Machine, NodeDevices, omp_num_threads
-from mgpubench.config.mode_checks import TUNED_AGAIN
+from mgpubench.config.mode_checks import NOT_COMPILED, TUNED_AGAIN
 from mgpubench.config.preset import SMOKE, STANDARD, Preset
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import DdpOptions, RunConfig, default_backend
@@ -123,7 +123,7 @@ def combinations(draft: Draft, notices: list[str]) -> Iterator[tuple[Mode, Sprea
 def _why_without_dp(draft: Draft) -> str:
     """Which option dp cannot have, and why; empty if there is none."""
     if draft.request.compiled:
-        return "--compile, which does not work reliably in its replicas"
+        return f"--compile: {NOT_COMPILED['dp']}"
     if draft.request.cudnn_benchmark and draft.device_type == "cuda":
         return f"--cudnn-benchmark: {TUNED_AGAIN}"
     return ""

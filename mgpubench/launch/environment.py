@@ -1,4 +1,4 @@
-"""What launchers leave in the environment, and what the ranks of one machine get instead."""
+"""What launchers leave in the environment, and what the ranks of a run get instead."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-from mgpubench.errors import RequestRefused
 
 LAUNCHER_VARIABLES = re.compile(
     r"(RANK|LOCAL_RANK|GROUP_RANK|ROLE_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_WORLD_SIZE"
@@ -62,22 +60,3 @@ def loopback_interface() -> str:
     """The name of the network interface that leads only to this machine."""
     names = [name for _, name in socket.if_nameindex()]
     return next((name for name in ("lo", "lo0") if name in names), "")
-
-
-def refuse_foreign_launcher(environ: Mapping[str, str]) -> None:
-    """Refuse to be started N times: mgpubench starts the processes itself.
-
-    Raises:
-        RequestRefused: under torchrun, or as one of several tasks of srun.
-    """
-    if "TORCHELASTIC_RUN_ID" in environ:
-        raise RequestRefused(
-            "started under torchrun, which would run the whole benchmark once in every process",
-            "Start mgpubench on its own; it starts one process per GPU itself.",
-        )
-    tasks = environ.get("SLURM_STEP_NUM_TASKS", "")
-    if "SLURM_PROCID" in environ and tasks.isdecimal() and int(tasks) > 1:
-        raise RequestRefused(
-            f"started by srun as one of {tasks} tasks, each of which would run the whole benchmark",
-            "Use srun --ntasks=1 with all GPUs; mgpubench starts one process per GPU itself.",
-        )

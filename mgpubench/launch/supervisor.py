@@ -65,7 +65,7 @@ class Job:
     meeting: Meeting | None = None
     """Where its processes meet those of other machines."""
     order: object = None
-    """What other machines are told, to make their part of the job; None if it has no other part."""
+    """The message by which other machines make their part of the job; None if they have no part."""
 
 
 @contextlib.contextmanager

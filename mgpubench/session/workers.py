@@ -71,19 +71,21 @@ def listing_file(launcher: Launcher, data: str) -> Path:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOrder:
-    """A run, as every machine is told to make its ranks of it."""
+    """A run, of which every machine makes its own ranks.
+
+    What they call is not in it, since it may come from the network.
+    """
 
     config: RunConfig
-    target: str = RUN_RANK
 
-    def job(self, launcher: Launcher, node: int = 0) -> Job:
+    def job(self, launcher: Launcher, node: int = 0, target: str = RUN_RANK) -> Job:
         """The job of one machine: its own ranks, which follow those of the machines before it."""
         config, folder = self.config, launcher.make_folder()
         first = sum(config.ranks_per_node[:node])
         ranks = range(first, first + config.ranks_per_node[node])
         runner, listing = f"{RUNNERS}.{config.mode}", listing_file(launcher, config.data)
         return Job(
-            target=self.target,
+            target=target,
             calls=[(config, rank, runner, folder, listing) for rank in ranks],
             folder=folder,
             label=config.label,
@@ -109,7 +111,7 @@ def launch_run(
     Raises:
         BenchError: the cause, if a rank failed or the run took too long.
     """
-    job = RunOrder(config=config, target=target).job(launcher)
+    job = RunOrder(config=config).job(launcher, target=target)
     pace = _pace(config)
     losses = LossReader(job.folder, len(job.calls))
 

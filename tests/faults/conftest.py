@@ -40,7 +40,8 @@ HEAD = """# Reliability
 What the user sees of each fault, and how soon the command ends. This page is written by
 `pytest tests/faults --write-reliability`, with CPU replicas and gloo on a machine with 2 cores. The
 seconds count from the fault to the end of the command. If the fault was there before, they count
-from the start of the command, and include loading torch. No case leaves a process behind. A failed
+from the start of the command, and include loading torch if the test starts a process of its own. No
+case leaves a process behind. A failed
 run is a row with `status=failed` and its cause in the column `error`. The other runs of the plan go
 on, unless `--fail-fast` is given, and `mgpubench run --resume SESSION` makes every round again in
 which a run failed or is missing.

@@ -28,7 +28,7 @@ def find_cause_of_nodes(
     if outcome.error is not None:
         return outcome.error
     if not outcome.exits:
-        return RunFailed(f"{label}: node {node} ended its part, and nobody says why")
+        return RunFailed(f"{label}: node {node} ended its part without a reason")
     return explain(outcome.exits, f"{label}: node {node}")
 
 

@@ -1,4 +1,4 @@
-"""The end of a session on several machines: any node may end it, and all are told why."""
+"""The end of a session on several machines: any node may end it, and gives the reason to all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEE_NODE_0 = "Node 0 says which, and why."
 def ending(
     link: Link, farewells: Collection[str] = (), failures: Callable[[], str] = str
 ) -> Iterator[None]:
-    """Tell all nodes at the end that it is over, and why; then wait a little for their farewells.
+    """At the end, send the reason to all nodes, and wait a little for their farewells.
 
     `failures` says what has failed if no error has ended the session; empty if nothing has.
     Whoever ended the session first is right: an end that is there is not written again.

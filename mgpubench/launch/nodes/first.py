@@ -39,7 +39,7 @@ class First:
     link: Link
     interface: str
     failures: str = ""
-    """What the others are told at the end instead of nothing."""
+    """Why the session has failed, for the others; empty if it has not."""
     _runs: Iterator[int] = field(default_factory=itertools.count, init=False)
 
     @property
@@ -117,7 +117,7 @@ class First:
 
 @contextlib.contextmanager
 def leading(link: Link, interface: str) -> Iterator[First]:
-    """Node 0's view of all nodes. At the end all others are told that it is over, and why."""
+    """Node 0's view of all nodes. At the end it sends them the reason."""
     first = First(link, interface)
     farewells = [bye_key(node) for node in first.others]
     with ending(link, farewells, lambda: first.failures):

@@ -130,7 +130,7 @@ class Link:
             self._await_news(None)
 
     def last_words(self, keys: Collection[str]) -> None:
-        """Wait a little for the others' last messages, whatever has happened."""
+        """Wait a little for the last messages of the others, even if the session has failed."""
         self.want(keys, is_urgent=True)
         until_s = time.monotonic() + LAST_WORDS_S
         while time.monotonic() < until_s and not self._lost:
@@ -203,7 +203,7 @@ class Link:
             self._lose(f"{self._other_side}: no answer for {PATIENCE_S:.0f} s")
 
     def _forgive(self, now_s: float) -> None:
-        """This process was stopped, and has heard nothing: begin to count anew."""
+        """This process was stopped, and has heard nothing: start counting again."""
         self._answered_at_s = now_s
         self._marks = dict.fromkeys(self._marks, now_s)
 

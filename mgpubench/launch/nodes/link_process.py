@@ -94,7 +94,7 @@ class _Talker:
     wanted: set[str] = field(default_factory=set)
     is_urgent: bool = False
     watched: list[int] = field(default_factory=list)
-    """Nodes whose beats are told to the parent."""
+    """Nodes whose beats the parent wants to know."""
     beats: dict[int, bytes] = field(default_factory=dict)
     num_beats: int = 0
     asked_at_s: float = 0.0

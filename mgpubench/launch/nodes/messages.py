@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import io
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from pathlib import PurePath
 from typing import Any
 
 from mgpubench.errors import BenchError
@@ -121,13 +122,22 @@ class _Unpickler(pickle.Unpickler):
     """Makes objects of our own types only, since the store is open to the whole network."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """A type of this package, or a path."""
+        """A dataclass or an error of this package, or a path."""
         found = None
         if module.partition(".")[0] == "mgpubench" or module in PLAIN_MODULES:
             found = super().find_class(module, name)
-        if not isinstance(found, type):
+        if not (isinstance(found, type) and _may_be_sent(found)):
             raise pickle.UnpicklingError(f"{module}.{name} is not a type of mgpubench")
         return found
+
+
+def _may_be_sent(kind: type) -> bool:
+    # The type itself is asked where it is from: a name such as `subprocess.Popen` may lead from
+    # one of our modules to a type that it has only imported.
+    if kind.__module__ in PLAIN_MODULES:
+        return issubclass(kind, PurePath)
+    is_ours = kind.__module__.partition(".")[0] == "mgpubench"
+    return is_ours and (is_dataclass(kind) or issubclass(kind, BenchError))
 
 
 def encode(message: object) -> bytes:

@@ -1,4 +1,4 @@
-"""Variables that launchers leave behind, and launchers that would start mgpubench many times."""
+"""Variables that launchers leave behind."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import os
 
 import pytest
 
-from mgpubench.errors import RequestRefused
 from mgpubench.launch.environment import (
     LAUNCHER_VARIABLES,
     loopback_interface,
     prepare_environment,
-    refuse_foreign_launcher,
 )
 
 
@@ -54,32 +52,3 @@ def test_a_worker_gets_the_environment_of_one_machine(
         "GLOO_SOCKET_IFNAME": loopback_interface(),
         "NCCL_SOCKET_IFNAME": loopback_interface(),
     }
-
-
-def test_torchrun_is_refused_by_name() -> None:
-    """C33."""
-    with pytest.raises(RequestRefused, match="started under torchrun") as caught:
-        refuse_foreign_launcher({"TORCHELASTIC_RUN_ID": "none", "RANK": "0"})
-    assert "on its own" in caught.value.hint
-
-
-def test_several_tasks_of_srun_are_refused_by_name() -> None:
-    with pytest.raises(RequestRefused, match="started by srun as one of 4 tasks") as caught:
-        refuse_foreign_launcher({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "4"})
-    assert "srun --ntasks=1" in caught.value.hint
-
-
-@pytest.mark.parametrize(
-    "environ",
-    [
-        {},
-        {"RANK": "3", "WORLD_SIZE": "8", "MASTER_ADDR": "192.0.2.1"},
-        {"TORCHELASTIC_USE_AGENT_STORE": "True"},
-        {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"},
-        {"SLURM_JOB_ID": "17", "SLURM_NTASKS": "8"},  # inside sbatch, without srun
-        {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "many"},
-    ],
-    ids=str,
-)
-def test_other_environments_are_no_launcher(environ: dict[str, str]) -> None:
-    refuse_foreign_launcher(environ)

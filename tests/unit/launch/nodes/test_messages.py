@@ -61,6 +61,22 @@ def test_bytes_that_would_call_something_are_refused(attack: object) -> None:
         decode(pickle.dumps(attack))
 
 
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("mgpubench.machine.ask", "subprocess.Popen"),  # a type that a module of ours has imported
+        ("pathlib", "io.FileIO"),
+        ("mgpubench.launch.forkserver", "ForkServer"),  # ours, but no value
+    ],
+)
+def test_what_a_module_of_ours_has_imported_is_not_ours(module: str, name: str) -> None:
+    """Since protocol 4 a name may have dots."""
+    texts = (text.encode() for text in (module, name))
+    names = b"".join(b"\x8c" + bytes([len(text)]) + text for text in texts)
+    with pytest.raises(pickle.UnpicklingError, match="is not a type of mgpubench"):
+        decode(b"\x80\x04" + names + b"\x93.")
+
+
 def test_only_the_outcomes_of_parts_are_read_once() -> None:
     assert is_read_once("done/3/1")
     assert not is_read_once("cmd/3")
