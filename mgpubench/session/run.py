@@ -156,8 +156,7 @@ def resume_session(resume: Resume, call: Call) -> Outcome:
             nodes.announce(request, saved.plan)
             facts = preflight(supervisor, saved.plan, listings)
             workload = Workload(machine, _environment(survey, plan), facts, listings, nodes.devices)
-            check_unchanged(saved, trained_part(workload))
-            nodes.agree(trained_part(workload))
+            _check_trained(saved, workload, nodes)
             _notify(call.display, (*_warnings(listings), *disturbances(survey, saved.plan)))
             _notify(call.display, progress.repeated(runs))
             session.keep_steps_of(progress.finished_ids)
@@ -177,6 +176,11 @@ def _made_on(survey: Survey, nodes: Alone) -> dict[str, object]:
 def _check_installed(saved: SavedSession, survey: Survey, nodes: Alone) -> None:
     packages = {"system.packages": survey.system.packages}
     check_unchanged(saved, {**installed_part(survey), **packages, **nodes.installed})
+
+
+def _check_trained(saved: SavedSession, workload: Workload, nodes: Alone) -> None:
+    check_unchanged(saved, trained_part(workload))
+    nodes.agree(trained_part(workload))
 
 
 def runs_to_make(progress: Progress, resume: Resume) -> tuple[Plan, list[RunConfig]]:
