@@ -20,9 +20,8 @@ from mgpubench.analysis.groups import GROUP_KEY, Group, group_records
 from mgpubench.analysis.metrics import node_efficiency, scaling_efficiency
 from mgpubench.analysis.pairs import evidence_of, interval_of_throughput
 from mgpubench.analysis.pools import Pool, pool_runs
-from mgpubench.analysis.row import DP, SINGLE, Baseline, Row, Versus
+from mgpubench.analysis.row import DP, SINGLE, Baseline, Row, Versus, default_baseline
 from mgpubench.analysis.stats import Interval
-from mgpubench.config.types import DEFAULT_MODES
 from mgpubench.results.schema import RunRecord
 
 
@@ -90,10 +89,7 @@ class _Table:
         if variants := [pool for pool in measured if pool.variant]:
             first = min(variants, key=lambda pool: (pool.variant_number, pool.variant))
             return Baseline(variant=first.variant)
-        modes = {pool.mode for pool in measured}
-        # Without any other mode, ddp has nothing to be compared with.
-        candidates = DEFAULT_MODES if modes - {"ddp"} else ()
-        return next((Baseline(mode=mode) for mode in candidates if mode in modes), None)
+        return default_baseline({pool.mode for pool in measured})
 
     @cached_property
     def _versus_baseline(self) -> dict[int, Versus]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from mgpubench.analysis.comparison import Comparison
 from mgpubench.analysis.groups import Group
 from mgpubench.analysis.stats import Interval, Verdict
-from mgpubench.config.types import MODES
+from mgpubench.config.types import DEFAULT_MODES, MODES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,6 +26,13 @@ class Baseline:
         if self.variant:
             return self.variant
         return self.mode if self.options is None else f"{self.mode}/{self.options}"
+
+
+def default_baseline(modes: Collection[str]) -> Baseline | None:
+    """The first of single, dp and ddp that was measured; None if there is nothing to divide."""
+    # Without any other mode, ddp has nothing to be compared with.
+    candidates = DEFAULT_MODES if set(modes) - {"ddp"} else ()
+    return next((Baseline(mode=mode) for mode in candidates if mode in modes), None)
 
 
 SINGLE = Baseline(mode="single")

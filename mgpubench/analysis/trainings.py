@@ -15,9 +15,9 @@ from mgpubench.analysis.metrics import (
     training_s,
     training_samples_per_s,
 )
-from mgpubench.analysis.row import Baseline
+from mgpubench.analysis.row import Baseline, default_baseline
 from mgpubench.analysis.training_groups import TRAINING_KEY, TrainingGroup, training_group
-from mgpubench.config.types import DEFAULT_MODES, MODES
+from mgpubench.config.types import MODES
 from mgpubench.results.read_trainings import Training
 from mgpubench.results.training import EpochRecord
 
@@ -146,15 +146,8 @@ def versus_baseline(
 
 
 def _default(trainings: Sequence[Training]) -> Baseline | None:
-    modes = {
-        place[0]
-        for training in trainings
-        if len(places := places_of(training)) == 1
-        for place in places
-    }
-    # As for runs: without any other mode, ddp has nothing to be compared with.
-    candidates = DEFAULT_MODES if modes - {"ddp"} else ()
-    return next((Baseline(mode=mode) for mode in candidates if mode in modes), None)
+    everywhere = map(places_of, trainings)
+    return default_baseline({places[0][0] for places in everywhere if len(places) == 1})
 
 
 def _candidates(

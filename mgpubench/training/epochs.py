@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mgpubench.analysis.metrics import throughput_samples_per_s
 from mgpubench.config.train_config import TrainConfig
 from mgpubench.launch.events import EventWriter
 from mgpubench.launch.loss_lines import loss_not_finite
@@ -49,14 +50,20 @@ def train_epochs(part: Part, wrapped: Wrapped, config: TrainConfig, events: Even
         event: Event = {"checkpoint_load_s": load_s, **training.train_epoch(epoch)}
         if config.evaluates(epoch + 1):
             event |= training.evaluate()
-            if best is None or event["top1"] > best.top1:
-                best = Best(top1=event["top1"], epoch=epoch + 1)
         load_s = None
         # First: a training that ends while the checkpoint is written has a row of the epoch.
         _report(part, events, event)
         if config.saves(epoch + 1):
+            best = _better(best, event.get("top1"), epoch + 1)
             _report(part, events, {"checkpoint_save_s": training.save(epoch + 1, best)})
     return len(epochs)
+
+
+def _better(best: Best | None, top1: float | None, epoch: int) -> Best | None:
+    """The better one of two epochs with a checkpoint. The accuracy of this one may be unknown."""
+    if top1 is None or (best is not None and top1 <= best.top1):
+        return best
+    return Best(top1=top1, epoch=epoch)
 
 
 def _report(part: Part, events: EventWriter, event: Event) -> None:
@@ -103,7 +110,7 @@ class _Training:
             "dropped_images": self.config.dropped_images,
             "bad_images": len(self.feed.remarks),
             "train_s": train_s,
-            "throughput_samples_per_s": samples / train_s,
+            "throughput_samples_per_s": throughput_samples_per_s(samples, train_s),
             "train_loss": self._mean_loss(epoch, total),
             "lr": self.step.learning_rate,
             "skipped_steps": len(self.step.skipped) - skipped_before

@@ -276,3 +276,12 @@ def test_images_seen_in_training_are_named_where_they_are_evaluated(
     )
     (tmp_path / "copy" / "cat" / "1.jpg").unlink()
     assert seen not in train(*evaluate, "copy").err
+
+
+def test_the_best_epoch_has_a_checkpoint(train: Train, tmp_path: Path) -> None:
+    """Without a learning rate all epochs are equally good: the first one that is kept counts."""
+    options = ("--model", "mlp", "--mode", "single", "--lr", 0, "--eval-data", "photos")
+    folder = tmp_path / done(train(*new(*options, "--epochs", 3, "--checkpoint-every", 2)))
+    best = load(folder / "checkpoints" / "epoch-0003.pt").about.best
+    assert best is not None
+    assert best.epoch == 2
