@@ -265,7 +265,7 @@ def test_left_over_variables_of_a_launcher_do_no_harm(
     ("launcher", "variables"),
     [
         ("torchrun", {"TORCHELASTIC_RUN_ID": "none", "RANK": "1"}),
-        ("srun", {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}),
+        ("srun", {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "a"}),
     ],
 )
 def test_a_training_as_one_of_several_copies_is_refused_by_name(
