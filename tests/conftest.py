@@ -26,6 +26,10 @@ from mgpubench.results.schema import RunRecord
 from mgpubench.session.workers import IMAGES
 from tests.processes import Command, descendants
 
+# Several tests and their ranks share the cores: a thread that waits leaves them to others. Threads
+# that spin there, which is the default, make the suite take twice as long.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 settings.register_profile("default", deadline=None, max_examples=200)
 settings.register_profile("soak", deadline=None, max_examples=10_000)
 settings.load_profile("default")
@@ -38,10 +42,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs more GPUs than there are, and say so."""
+    """Say what must not run side by side, and skip what needs more GPUs than there are."""
     wanted = {"gpu": 1, "multigpu": 2}
     marked = [item for item in items if any(item.get_closest_marker(name) for name in wanted)]
+    for item in items:
+        group = "gpu" if item in marked else shared_fixtures(item)
+        if group:
+            item.add_marker(pytest.mark.xdist_group(group))
     if not marked:
         return
     import torch
@@ -52,6 +61,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if count < least:
             reason = f"needs {least} CUDA device(s), {count} visible"
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def shared_fixtures(item: pytest.Item) -> str:
+    """Where the fixtures are that this test shares with others, so that they are made only once."""
+    used = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009, it is private
+    if any(fixtures[-1].scope == "module" for fixtures in used):
+        return item.nodeid.partition("::")[0]
+    return "simulated" if {"guard", "simulation"} & set(getattr(item, "fixturenames", ())) else ""
 
 
 def environment() -> dict[str, str]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 FAULT_TIME = Path(
     os.environ.setdefault(
-        "MGPUBENCH_TESTS_FAULT_TIME",
+        "MGPUBENCH_TESTS_FAULT_TIME" + os.environ.get("PYTEST_XDIST_WORKER", ""),
         str(Path(tempfile.gettempdir()) / f"mgpubench-tests-fault-time-{os.getpid()}"),
     )
 )

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,6 +52,13 @@ def unshared(flag: str, script: str) -> tuple[str, ...]:
     if not tool or os.getuid() != 0 or subprocess.run([tool, flag, "true"]).returncode:
         pytest.skip(f"needs root and unshare {flag}")
     return (tool, flag, *within(script))
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A TMPDIR. `tmp_path` may be too long for the socket of the fork server (107 characters)."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 # Limits.
@@ -150,13 +158,12 @@ def test_a_full_folder_for_temporary_files_is_named(tmp_path: Path, report: Repo
 
 
 def test_a_folder_for_temporary_files_that_is_emptied_is_named(
-    start: Start, tmp_path: Path, report: Report
+    start: Start, tmp_path: Path, short_folder: Path, report: Report
 ) -> None:
-    (tmp_path / "tmp").mkdir()
     options = ("--steps", 500, "--rounds", 2)
-    command = start(*TINY, *options, "--mode", "single", TMPDIR=str(tmp_path / "tmp"))
-    wait_until(lambda: statuses(tmp_path), 180, "the first run")
-    for folder in (tmp_path / "tmp").iterdir():
+    command = start(*TINY, *options, "--mode", "single", TMPDIR=str(short_folder))
+    wait_until(lambda: statuses(tmp_path), 90, "the first run")
+    for folder in short_folder.iterdir():
         shutil.rmtree(folder)
     says = r"error: temporary files in .*mgpubench-\w+ cannot be used: No such file or directory"
     name = "the folder for temporary files is emptied during the session"
@@ -198,20 +205,19 @@ def test_the_users_own_modules_do_not_hide_pythons(tmp_path: Path) -> None:
     assert command.wait() == 0, command.err
 
 
-def test_ignored_signals_of_children_do_not_matter(tmp_path: Path) -> None:
+def test_ignored_signals_of_children_do_not_matter(tmp_path: Path, short_folder: Path) -> None:
     script = (
         "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
         "os.execvp(sys.argv[1], sys.argv[1:])"
     )
-    (tmp_path / "tmp").mkdir()
     command = mgpubench(
         *(*TINY, "--mode", "single"),
         cwd=tmp_path,
         prefix=(sys.executable, "-c", script),
-        env={"TMPDIR": str(tmp_path / "tmp")},
+        env={"TMPDIR": str(short_folder)},
     )
     assert command.wait() == 0, command.err
-    assert os.listdir(tmp_path / "tmp") == []
+    assert os.listdir(short_folder) == []
 
 
 # Networks and other processes.
@@ -470,13 +476,15 @@ LISTENING = "0A"
 """The state of a socket in /proc/net/tcp."""
 
 
-def test_nothing_is_written_outside_out_and_nothing_stays_in_tmpdir(tmp_path: Path) -> None:
-    for name in ("home", "tmp", "work"):
+def test_nothing_is_written_outside_out_and_nothing_stays_in_tmpdir(
+    tmp_path: Path, short_folder: Path
+) -> None:
+    for name in ("home", "work"):
         (tmp_path / name).mkdir()
     env = {name: str(tmp_path / "home") for name in ("HOME", "XDG_CACHE_HOME", "TORCH_HOME")}
-    command = mgpubench(*DDP, cwd=tmp_path / "work", env={**env, "TMPDIR": str(tmp_path / "tmp")})
+    command = mgpubench(*DDP, cwd=tmp_path / "work", env={**env, "TMPDIR": str(short_folder)})
     assert command.wait() == 0, command.err
-    assert os.listdir(tmp_path / "home") == os.listdir(tmp_path / "tmp") == []
+    assert os.listdir(tmp_path / "home") == os.listdir(short_folder) == []
     assert sorted(os.listdir(tmp_path / "work")) == ["out", "stderr.txt", "stdout.txt"]
     (session,) = (tmp_path / "work" / "out").iterdir()
     assert sorted(os.listdir(session)) == ["runs.csv", "session.json", "steps.csv"]
