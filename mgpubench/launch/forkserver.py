@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from mgpubench.launch.orphans import PARENT_VARIABLE, SCRATCH_VARIABLE
-from mgpubench.machine.environment import TF32_OVERRIDE
+from mgpubench.machine.environment import TF32_OVERRIDE, waiting_on_cpu
+from mgpubench.machine.host import may_have_gpu
 
 PRELOAD_VARIABLE = "MGPUBENCH_PRELOAD"
 """Tells the fork server which modules to load, separated by spaces."""
@@ -124,6 +125,7 @@ def _variables_of_workers(
         PARENT_VARIABLE: str(os.getpid()),
         PRELOAD_VARIABLE: " ".join(preload),
         **{name: os.environ.get(name, str(scratch / folder)) for name, folder in COMPILED.items()},
+        **waiting_on_cpu({**os.environ, **variables}, may_have_gpu=may_have_gpu()),
         **variables,
     }
 

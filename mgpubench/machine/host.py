@@ -14,6 +14,10 @@ from mgpubench.machine.cgroups import quota_cores
 
 SHARED_MEMORY = Path("/dev/shm")
 
+DEVICES = Path("/dev")
+GPU_FILES = ("nvidia*", "dxg", "nvmap", "kfd")
+"""NVIDIA's driver on Linux, on Windows' Linux and on Jetson, and AMD's."""
+
 
 def usable_core_numbers() -> tuple[int, ...]:
     """The cores on which this process may run, by number."""
@@ -48,6 +52,11 @@ def shared_memory() -> SharedMemory | None:
         free_bytes=found.f_bavail * found.f_frsize if found.f_blocks else None,
         is_writable=not found.f_flag & os.ST_RDONLY and os.access(SHARED_MEMORY, os.W_OK),
     )
+
+
+def may_have_gpu() -> bool:
+    """False if the system has no file of a GPU's driver, so that nothing could use one."""
+    return any(next(DEVICES.glob(pattern), None) for pattern in GPU_FILES)
 
 
 def cpu_model() -> str:

@@ -16,7 +16,8 @@ from mgpubench.launch.scratch import in_scratch
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Supervisor, open_supervisor
 from mgpubench.machine.advice import COSTLY_VARIABLES, TEMPORARY, examine
-from mgpubench.machine.environment import recorded_environment
+from mgpubench.machine.environment import recorded_environment, waiting_on_cpu
+from mgpubench.machine.host import may_have_gpu
 from mgpubench.machine.system import Survey, TorchBuild, describe_system
 from mgpubench.results.schema import ModelFacts
 from mgpubench.session.workers import (
@@ -67,6 +68,7 @@ def take_survey(machine: Machine | None, build: TorchBuild | None, torch_error: 
         torch_error=torch_error,
         environment={
             **recorded_environment(os.environ),
+            **waiting_on_cpu(os.environ, may_have_gpu=may_have_gpu()),
             **{name: os.environ[name] for name in COSTLY_VARIABLES if name in os.environ},
         },
     )

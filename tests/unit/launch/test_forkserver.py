@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mgpubench.launch import forkserver
 from mgpubench.launch.forkserver import MODULE_FUNCTIONS, PRELOAD_VARIABLE, ForkServer
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Supervisor, open_supervisor
@@ -150,3 +151,19 @@ def test_the_death_of_one_fork_server_is_not_the_end_of_the_other() -> None:
         assert second.call("os:getppid") == parents[1]
         # A new one is started for the next worker.
         assert first.call("os:getppid") == pid_of(first) != parents[0]
+
+
+def test_workers_of_a_machine_without_gpus_wait_without_spinning_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: list[dict[str, str]]
+) -> None:
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    for may_have_gpu in (False, True):
+        monkeypatch.setattr(forkserver, "may_have_gpu", lambda: may_have_gpu)  # noqa: B023
+        with ForkServer(tmp_path, [], {}).in_use():
+            pass
+    monkeypatch.setattr(forkserver, "may_have_gpu", lambda: False)
+    with ForkServer(tmp_path, [], {"OMP_WAIT_POLICY": "active"}).in_use():
+        pass
+    assert [each.get("GOMP_SPINCOUNT") for each in started] == ["1000", None, None]
+    assert "GOMP_SPINCOUNT" not in os.environ

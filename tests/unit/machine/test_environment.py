@@ -6,7 +6,11 @@ import random
 
 import pytest
 
-from mgpubench.machine.environment import environment_digest, recorded_environment
+from mgpubench.machine.environment import (
+    environment_digest,
+    recorded_environment,
+    waiting_on_cpu,
+)
 
 FAMILIES = (
     *("ATEN", "CUDA", "CUDNN", "CUBLAS", "CUBLASLT", "DNNL", "ONEDNN", "GOMP", "OMP", "KMP", "MKL"),
@@ -124,3 +128,21 @@ def test_what_the_variants_set_is_not_in_the_digest() -> None:
 
 def test_a_value_that_is_not_utf8_has_a_digest() -> None:
     assert len(digest({"NCCL_ALGO": "caf\udce9"})) == 8
+
+
+@pytest.mark.parametrize(
+    ("environ", "may_have_gpu", "expected"),
+    [
+        ({}, False, {"GOMP_SPINCOUNT": "1000"}),
+        ({"OMP_NUM_THREADS": "2"}, False, {"GOMP_SPINCOUNT": "1000"}),
+        ({}, True, {}),
+        ({"GOMP_SPINCOUNT": "7"}, False, {}),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, False, {}),
+    ],
+)
+def test_threads_wait_in_our_way_on_a_machine_without_gpus_unless_the_user_decides(
+    environ: dict[str, str], may_have_gpu: bool, expected: dict[str, str]
+) -> None:
+    waiting = waiting_on_cpu(environ, may_have_gpu=may_have_gpu)
+    assert waiting == expected
+    assert recorded_environment(waiting) == waiting

@@ -77,3 +77,12 @@ def test_assumed_gpus_differ_from_each_other(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_no_assumed_gpus_have_a_reason() -> None:
     assert host.assumed_machine(0).cuda_reason == "torch sees no CUDA device"
+
+
+def test_a_machine_has_no_gpu_if_there_is_no_file_of_a_driver(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(host, "DEVICES", tmp_path)
+    assert not host.may_have_gpu()
+    (tmp_path / "nvidiactl").touch()
+    assert host.may_have_gpu()
