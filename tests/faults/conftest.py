@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,6 +121,13 @@ def no_fault_time_left() -> Iterator[None]:
     """Removes the file after all tests."""
     yield
     FAULT_TIME.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A TMPDIR. `tmp_path` may be too long for the socket of the fork server (107 characters)."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

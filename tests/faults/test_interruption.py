@@ -205,14 +205,12 @@ def test_ctrl_c_while_torch_is_loading(
 
 
 def test_no_process_outlives_a_killed_parent(
-    start: Start, tmp_path: Path, photos: Callable[..., Path], report: Report
+    start: Start, short_folder: Path, photos: Callable[..., Path], report: Report
 ) -> None:
     """The parent cannot clean up after SIGKILL, so the ranks must notice its end by themselves."""
-    scratch = tmp_path / "tmp"
-    scratch.mkdir()
     command = start(
         *(*LONG, "--mode", "ddp", "--gpus", 2, "--data", photos()),
-        TMPDIR=str(scratch),
+        TMPDIR=str(short_folder),
     )
     await_steps(command, 2)
     sent_s = time.monotonic()
@@ -221,7 +219,7 @@ def test_no_process_outlives_a_killed_parent(
     kept = "finished runs; `--resume` makes the others"
     report(name, command, None, code=137, kept=kept, since_s=sent_s)
     command.assert_none_left(5)
-    assert not [name for name in os.listdir(scratch) if name.startswith("mgpubench-")]
+    assert not [name for name in os.listdir(short_folder) if name.startswith("mgpubench-")]
 
 
 def test_nothing_is_left_of_the_processes_of_a_run_that_succeeds(

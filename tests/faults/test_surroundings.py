@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -52,13 +51,6 @@ def unshared(flag: str, script: str) -> tuple[str, ...]:
     if not tool or os.getuid() != 0 or subprocess.run([tool, flag, "true"]).returncode:
         pytest.skip(f"needs root and unshare {flag}")
     return (tool, flag, *within(script))
-
-
-@pytest.fixture
-def short_folder() -> Iterator[Path]:
-    """A TMPDIR. `tmp_path` may be too long for the socket of the fork server (107 characters)."""
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
 
 
 # Limits.
