@@ -57,9 +57,9 @@ def check_plot(context: click.Context) -> None:
         raise RequestRefused(
             f"--plot {shown_path(path)}: the name must end with .svg, .png or .pdf"
         )
-    if path.is_dir():
+    if os.path.isdir(path):  # a name that is too long is no folder either
         raise RequestRefused(f"--plot {shown_path(path)} is a folder", "Name a file in it.")
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise RequestRefused(f"--plot {shown_path(path)}: its folder does not exist")
     if not os.access(path.parent, os.W_OK):
         raise RequestRefused(f"--plot {shown_path(path)}: its folder cannot be written to")

@@ -62,8 +62,8 @@ def needs(kind: str) -> str:
 def draw(data: Measured, kinds: Sequence[str], file_format: str) -> bytes:
     """One page with all pictures of some kinds that apply, on white.
 
-    `kinds` are in the order of `PLOT_KINDS`, and at least one of them applies. `file_format` is one of
-    `PLOT_FORMATS`.
+    `kinds` are in the order of `PLOT_KINDS`, and at least one of them applies. `file_format` is one
+    of `PLOT_FORMATS`.
     """
     with _drawn(data, kinds) as figure:
         figure.set_facecolor("white")

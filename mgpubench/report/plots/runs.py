@@ -23,6 +23,9 @@ MIN_RUNS = 3
 """Fewer have no order worth a look."""
 
 MAX_POINTS = 2_000
+"""Of all rows together. With more, only every so many runs are drawn."""
+LARGE_POINTS = 300
+"""Up to so many points are large."""
 MAX_NUMBERS = 40
 """So many runs with findings carry the number of their finding."""
 MAX_BORDERS = 20
@@ -30,7 +33,9 @@ MAX_BORDERS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
+class Point:
+    """A run that succeeded."""
+
     place: int
     """In the order of the runs, from 1."""
     percent: float
@@ -55,16 +60,20 @@ def _draw(axes: Axes, panel: Panel, _: Measured) -> None:
     ordered = _in_order(panel)
     places = {id(run): place for place, run in enumerate(ordered, 1)}
     shapes = looks([(each.row.mode, (each.kind, each.row.num_devices)) for each in panel.series])
+    step = -(-len(ordered) // MAX_POINTS)
+    size = 4.0 if len(ordered) <= LARGE_POINTS else 2.0
     labels, marked = [], []
     axes.set_xlabel("runs in the order in which they were made")
+    if step > 1:
+        _explain(axes, f"1 of {step} is drawn, and the highest and the lowest of each row")
     axes.axhline(0, color=INK, linewidth=0.8)
     for each, look in zip(panel.series, shapes, strict=True):
         points = _points(each, places)
         if not points:
             continue
-        shown = _thinned(points)
+        shown = thinned(points, step)
         x, y = [point.place for point in shown], [point.percent for point in shown]
-        axes.plot(x, y, look.marker, color=look.colour, markersize=4, linestyle="none")
+        axes.plot(x, y, look.marker, color=look.colour, markersize=size, linestyle="none")
         labels.append(Label(x[-1], y[-1], each.place, look, each.row.mode))
         marked += [point for point in shown if point.codes]
     _mark_findings(axes, marked)
@@ -76,13 +85,13 @@ def _draw(axes: Axes, panel: Panel, _: Measured) -> None:
     put_labels(axes, labels, at_points=False)
 
 
-def _points(each: Series, places: Mapping[int, int]) -> list[_Point]:
+def _points(each: Series, places: Mapping[int, int]) -> list[Point]:
     runs = each.pool.ok_runs
     if not runs:
         return []
     mean = stats.geometric_mean(each.pool.throughputs)
     return [
-        _Point(
+        Point(
             places[id(run)],
             100 * (throughput / mean - 1),
             tuple(code for code in run.finding_codes if not has_table_note(code)),
@@ -91,27 +100,26 @@ def _points(each: Series, places: Mapping[int, int]) -> list[_Point]:
     ]
 
 
-def _thinned(points: Sequence[_Point]) -> list[_Point]:
-    """Every so many, and the highest and the lowest."""
-    step = -(-len(points) // MAX_POINTS)
-    if step == 1:
-        return list(points)
+def thinned(points: Sequence[Point], step: int) -> list[Point]:
+    """Every so many of them, and the highest and the lowest."""
     ends = {min(points, key=_percent), max(points, key=_percent)}
     return [point for place, point in enumerate(points) if place % step == 0 or point in ends]
 
 
-def _percent(point: _Point) -> float:
+def _percent(point: Point) -> float:
     return point.percent
 
 
-def _mark_findings(axes: Axes, marked: Sequence[_Point]) -> None:
+def _mark_findings(axes: Axes, marked: Sequence[Point]) -> None:
     """A ring around each, with the number of its finding; the numbers are explained below."""
     if not marked:
         return
     x, y = [point.place for point in marked], [point.percent for point in marked]
-    axes.plot(x, y, "o", color=INK, markerfacecolor="none", markersize=9, markeredgewidth=0.8)
+    few = len(marked) <= MAX_NUMBERS
+    size, alpha = (9.0, 1.0) if few else (5.0, 0.4)
+    axes.plot(x, y, "o", color=INK, markerfacecolor="none", markersize=size, alpha=alpha)
     codes = _numbered(marked)
-    if len(marked) <= MAX_NUMBERS:
+    if few:
         for point in marked:
             text = ",".join(sorted(str(codes[code]) for code in point.codes))
             axes.annotate(
@@ -127,7 +135,7 @@ def _explain(axes: Axes, mark: str) -> None:
     axes.set_xlabel(f"{text}; {mark}" if "\n" in text else f"{text}\n{mark}")
 
 
-def _numbered(marked: Sequence[_Point]) -> dict[str, int]:
+def _numbered(marked: Sequence[Point]) -> dict[str, int]:
     names = sorted({code for point in marked for code in point.codes})
     return {code: number for number, code in enumerate(names, 1)}
 

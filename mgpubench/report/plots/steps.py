@@ -22,7 +22,12 @@ MAX_POINTS = 400
 
 
 def _panels(measured: Measured) -> Sequence[Panel]:
-    return [panel for panel in measured.panels if _timed(panel, measured)]
+    known = measured.step_times.by_run
+    return [
+        panel
+        for panel in measured.panels
+        if any(run.run_id in known for each in panel.series for run in each.pool.ok_runs)
+    ]
 
 
 def _timed(panel: Panel, measured: Measured) -> list[tuple[Series, list[float]]]:
