@@ -16,6 +16,13 @@ from mgpubench.cli.compare_options import (
     parse_margin,
     parse_percent,
 )
+from mgpubench.cli.compare_plot import (
+    OF_PICTURES,
+    check_plot,
+    draw_plot,
+    kinds_to_draw,
+    plot_options,
+)
 from mgpubench.cli.compare_sources import read, read_named
 from mgpubench.cli.paths import PATH
 from mgpubench.config.types import DEFAULT_MARGIN, DEFAULT_OUT
@@ -85,6 +92,7 @@ UNDECIDED_EXIT_CODE = 3
 @click.option(
     "--strict", is_flag=True, help="With --fail-if-slower: exit with 3 if that is undecided."
 )
+@plot_options
 @click.pass_context
 def compare(
     context: click.Context,
@@ -114,12 +122,15 @@ def compare(
 
     if options["strict"] and options["allowed"] is None:
         raise RequestRefused("--strict has no meaning without --fail-if-slower")
+    check_plot(context)
     if before or after:
-        refuse_options(context, OF_TRAININGS, "does not go with --before and --after")
+        refuse_options(context, OF_TRAININGS | OF_PICTURES, "does not go with --before and --after")
         refuse_beside_sides(paths, baseline, before, after)
         intervals = compare_before_after(before, after, options)
     elif choose_trainings(paths, wanted_by(context, OF_TRAININGS)):
-        refuse_options(context, OF_RUNS, "is for runs, and does not go with trainings")
+        refuse_options(
+            context, OF_RUNS | OF_PICTURES, "is for runs, and does not go with trainings"
+        )
         compare_trainings(paths, baseline, options["to_top1"], options["output_format"])
         return
     else:
@@ -153,11 +164,16 @@ def compare_rows(
     from mgpubench.analysis.compare import compare as compare_runs
     from mgpubench.cli.compare_trainings import note_trainings
     from mgpubench.report.changes import gate_rows
+    from mgpubench.report.plots.measured import Measured
 
     reading = read(paths)
     note_trainings(paths or [Path(DEFAULT_OUT)])
     rows = compare_runs(reading.records, baseline, options["margin"])
+    measured = Measured(rows, reading.records, reading.folders)
+    kinds = kinds_to_draw(measured, options["plot_kinds"]) if options["plot"] else ()
     print_rows(rows, options["output_format"], reading.folders)
+    if options["plot"]:
+        draw_plot(measured, kinds, options["plot"])
     return list(gate_rows(rows))
 
 

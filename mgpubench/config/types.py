@@ -91,3 +91,7 @@ def is_own_model(model: str) -> bool:
 def is_folder(data: str) -> bool:
     """True if the data is a folder of images."""
     return data not in (SYNTHETIC, SYNTHETIC_HOST)
+
+
+PLOT_KINDS = ("throughput", "ratios", "steps", "runs", "sessions")
+PLOT_FORMATS = ("svg", "png", "pdf")
