@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from mgpubench.config.types import MODES, Mode
+from mgpubench.errors import RequestRefused
 
 _VERBOSE = "mgpubench.verbose"
 
@@ -57,6 +58,19 @@ def parse_modes(
     if unknown := [name for name in names if name not in MODES]:
         raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(MODES)}, all.")
     return tuple(mode for mode in MODES if mode in names)
+
+
+def refuse_all_modes(ctx: click.Context, what: str) -> None:
+    """Refuse `--mode all` for something that has one mode.
+
+    Raises:
+        RequestRefused: if it was given.
+    """
+    if is_given(ctx, "modes") and ctx.params["modes"] is None:
+        raise RequestRefused(
+            f"--mode is all, and {what} has one mode",
+            "Choose one. To compare the speed of modes: mgpubench run.",
+        )
 
 
 def parse_counts(

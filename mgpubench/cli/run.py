@@ -233,11 +233,10 @@ def show_plan(request: Request, num_nodes: int) -> None:
 def show_missing(resume: Resume) -> None:
     """Print the runs that a resumed session would make."""
     from mgpubench.report.run_summary import print_runs
-    from mgpubench.session.document import load_session
-    from mgpubench.session.resume import read_progress
+    from mgpubench.session.resume import load_runs, read_progress
     from mgpubench.session.run import runs_to_make
 
-    progress = read_progress(load_session(resume.folder))
+    progress = read_progress(load_runs(resume.folder))
     _, runs = runs_to_make(progress, resume)
     say((*progress.warnings, *progress.repeated(runs)))
     if runs:

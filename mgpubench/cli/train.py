@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mgpubench.cli.options import is_given, verbose_option
+from mgpubench.cli.options import is_given, refuse_all_modes, verbose_option
 from mgpubench.cli.paths import NO_FILE, PATH_TEXT, PathOrNone
 from mgpubench.cli.started import refuse_starter
+from mgpubench.cli.train_checks import (
+    hide_measuring_options,
+    refuse_measuring_options,
+    refuse_unused,
+)
 from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options, request_of
 from mgpubench.config.train_request import LOG_EVERY, SCHEDULES, TrainOptions, TrainRequest
 from mgpubench.config.types import DEFAULT_OUT, DEFAULT_TIMEOUT_S
-from mgpubench.errors import RequestRefused
 from mgpubench.format import shell_path, shown_path
 from mgpubench.machine.current_folder import check_current_folder
 
@@ -29,9 +33,6 @@ Make = Callable[["TrainCall"], "Trained"]
 
 DEFAULTS = TrainOptions()
 TRAIN_OPTIONS = tuple(option.name for option in fields(TrainOptions))
-
-NOT_IN_TRAINING = {"warmup_steps", "steps", "oversubscribe"}
-"""Options of `run` that have no meaning here."""
 
 TRAINING: tuple[Decorator, ...] = (
     click.option("--epochs", type=int, default=DEFAULTS.epochs, show_default=True, help="Epochs."),
@@ -160,23 +161,18 @@ def train(ctx: click.Context, /, resume: str | None, **given: Any) -> None:
     mgpubench train --resume last                         go on after Ctrl-C
     """
     refuse_measuring_options(ctx)
+    refuse_all_modes(ctx, "a training")
     refuse_starter()
     check_current_folder()
-    if resume is None:
-        perform(train_new(make_train_request(ctx, given), None))
-    elif resume != "last" and Path(resume).is_file():
-        perform(train_new(make_train_request(ctx, given), Path(resume)))
-    else:
+    if resume is not None and (resume == "last" or not Path(resume).is_file()):
         perform(go_on(ctx, given, resume))
+        return
+    refuse_unused(ctx, given, resumes=resume is not None)
+    checkpoint = None if resume is None else Path(resume)
+    perform(train_new(make_train_request(ctx, given), checkpoint))
 
 
-def refuse_measuring_options(ctx: click.Context) -> None:
-    """Refuse options of a measurement, which a training has no use for."""
-    for parameter in ctx.command.params:
-        if parameter.name in NOT_IN_TRAINING and is_given(ctx, parameter.name):
-            raise RequestRefused(
-                f"{parameter.opts[0]} is for mgpubench run; a training has --epochs"
-            )
+hide_measuring_options(train)
 
 
 def make_train_request(ctx: click.Context, given: Mapping[str, Any]) -> TrainRequest:

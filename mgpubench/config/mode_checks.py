@@ -50,12 +50,12 @@ def _check_mode(request: Request, mode: Mode) -> None:
     if request.compiled and mode in NOT_COMPILED:
         raise RequestRefused(
             f"--compile and --mode {mode} exclude each other: {NOT_COMPILED[mode]}",
-            "Use --compile --mode single,ddp.",
+            "Use --compile with --mode single or ddp.",
         )
     if request.cudnn_benchmark and mode == "dp" and not request.wants_cpu:
         raise RequestRefused(
             f"--cudnn-benchmark and --mode dp exclude each other: {TUNED_AGAIN}",
-            "Use --cudnn-benchmark --mode single,ddp.",
+            "Use --cudnn-benchmark with --mode single or ddp.",
         )
     if request.channels_last and mode in NO_CHANNELS_LAST:
         raise RequestRefused(
@@ -76,13 +76,33 @@ def _check_use(request: Request, names: Collection[str], users: Sequence[Mode]) 
         return
     options = ", ".join(f"--{name.replace('_', '-')}" for name in names)
     raise RequestRefused(
-        f"{options}: only for {_listed(users)}, which --mode {','.join(request.modes)} does not run"
+        f"{options}: only for {_listed(users)}, which --mode {','.join(request.modes)} does not "
+        "run",
+        f"Leave {'it' if len(names) == 1 else 'them'} out, or use --mode {users[0]}.",
     )
 
 
 def _listed(modes: Sequence[Mode]) -> str:
     *others, last = modes
     return f"{', '.join(others)} and {last}" if others else last
+
+
+def check_is_one_run(request: Request, what: str) -> None:
+    """Check that a request is for one mode on one number of devices. `what` is made of it.
+
+    Raises:
+        RequestRefused: if it has several.
+    """
+    if request.modes is not None and len(request.modes) != 1:
+        raise RequestRefused(
+            f"--mode is {','.join(request.modes)}, and {what} has one mode",
+            "Choose one. To compare the speed of modes: mgpubench run.",
+        )
+    if request.gpus is not None and len(request.gpus) != 1:
+        raise RequestRefused(
+            f"--gpus is {','.join(map(str, request.gpus))}, and {what} has one number of GPUs",
+            "Choose one. To compare the speed on several: mgpubench run.",
+        )
 
 
 def check_trainable(modes: Sequence[Mode] | None) -> None:

@@ -9,6 +9,7 @@ from mgpubench.config.mode_checks import check_modes
 from mgpubench.config.types import (
     DECIDED,
     MAX_GPUS,
+    MAX_IMAGE_SIZE,
     MAX_NUMBER,
     MAX_TIMEOUT_S,
     is_own_model,
@@ -54,7 +55,6 @@ def _check_numbers(request: Request) -> None:
         ("--global-batch", request.global_batch, 1),
         ("--accumulate", request.accumulate, 1),
         ("--log-every", request.log_every, 0),
-        ("--image-size", request.image_size, 1),
         ("--workers-per-gpu", request.workers_per_gpu, 0),
         ("--warmup-steps", request.warmup_steps, 0),
         ("--steps", request.steps, 1),
@@ -62,9 +62,10 @@ def _check_numbers(request: Request) -> None:
         ("--seed", request.seed, 0),
         ("--max-rounds", request.max_rounds, 1),
     ):
-        if value is not None and not least <= value <= MAX_NUMBER:
-            bound = f"at least {least}" if value < least else f"at most {MAX_NUMBER}"
-            raise RequestRefused(f"{option} is {value}, and must be {bound}")
+        if value is not None:
+            check_number(option, value, least)
+    if request.image_size is not None:
+        check_number("--image-size", request.image_size, 1, MAX_IMAGE_SIZE)
     if not 0 < request.timeout_s <= MAX_TIMEOUT_S:
         raise RequestRefused(
             f"--timeout is {request.timeout_s:g}, and must be above 0 and at most "
@@ -78,6 +79,17 @@ def _check_numbers(request: Request) -> None:
     bucket_cap_mb = request.ddp.bucket_cap_mb
     if bucket_cap_mb is not None and not 0 < bucket_cap_mb <= MAX_NUMBER:
         raise RequestRefused(f"--bucket-cap-mb is {bucket_cap_mb:g}, and must be a number above 0")
+
+
+def check_number(option: str, value: int, least: int, most: int = MAX_NUMBER) -> None:
+    """Refuse a number that an option does not take.
+
+    Raises:
+        RequestRefused: naming the bound that it is beyond.
+    """
+    if not least <= value <= most:
+        bound = f"at least {least}" if value < least else f"at most {most}"
+        raise RequestRefused(f"{option} is {value}, and must be {bound}")
 
 
 def _check_texts(request: Request) -> None:
@@ -178,13 +190,17 @@ def width_of(until: str) -> float | None:
     return percent / 100
 
 
+class UnequalShares(RequestRefused):
+    """The devices cannot share the global batch equally."""
+
+
 def check_divisible(global_batch: int | None, num_devices: int, accumulate: int = 1) -> None:
     """Refuse a global batch that devices and micro-batches cannot share equally.
 
     torch.nn.DataParallel would cut 9 samples for 8 GPUs into 2, 2, 2, 2, 1, and leave three idle.
 
     Raises:
-        RequestRefused: if the number of parts does not divide `global_batch`.
+        UnequalShares: if the number of parts does not divide `global_batch`.
     """
     parts = num_devices * accumulate
     if global_batch is None or global_batch % parts == 0:
@@ -194,7 +210,7 @@ def check_divisible(global_batch: int | None, num_devices: int, accumulate: int 
     sharers = f"{num_devices} devices"
     if accumulate > 1:
         sharers += f" x {accumulate} micro-batches (--accumulate)"
-    raise RequestRefused(
+    raise UnequalShares(
         f"--global-batch {global_batch} cannot be shared equally by {sharers}",
         f"Every device must get the same number of samples; try {nearest}.",
     )

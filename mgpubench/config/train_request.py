@@ -7,20 +7,23 @@ from math import inf
 from pathlib import Path
 from typing import Literal, get_args
 
-from mgpubench.config.mode_checks import check_trainable
+from mgpubench.config.mode_checks import check_is_one_run, check_trainable
 from mgpubench.config.recipe import Recipe
 from mgpubench.config.request import Request
-from mgpubench.config.types import MAX_NUMBER, Optimizer
+from mgpubench.config.request_checks import check_number
+from mgpubench.config.types import Optimizer
 from mgpubench.errors import RequestRefused
 
 Schedule = Literal["constant", "step", "cosine"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 
+MAX_RATE = 100_000.0
+"""More than any model learns with; torch fails at rates that float32 cannot hold."""
+
 RATE_LIMITS = {
-    "lr": inf,
+    "lr": MAX_RATE,
     "momentum": 1.0,
-    "weight_decay": inf,
-    "warmup_epochs": inf,
+    "weight_decay": MAX_RATE,
     "label_smoothing": 1.0,
 }
 """The rates may be 0 or higher, and must be below these values."""
@@ -77,15 +80,15 @@ class TrainOptions:
 
     def __post_init__(self) -> None:
         """Refuse values that are impossible."""
-        for option, value, least in (
-            ("--epochs", self.epochs, 1),
-            ("--eval-every", self.eval_every, 1),
-            ("--checkpoint-every", self.checkpoint_every, 1),
-            ("--keep", self.keep, 1),
+        for option, value in (
+            ("--epochs", self.epochs),
+            ("--eval-every", self.eval_every),
+            ("--checkpoint-every", self.checkpoint_every),
+            ("--keep", self.keep),
         ):
-            if not least <= value <= MAX_NUMBER:
-                raise RequestRefused(f"{option} is {value}, and must be at least {least}")
+            check_number(option, value, 1)
         self._check_rates()
+        self._check_warmup()
         if self.eval_data and self.split is not None:
             raise RequestRefused(
                 "--eval-data and --split exclude each other",
@@ -97,16 +100,34 @@ class TrainOptions:
             rate = getattr(self, name)
             if not 0 <= rate < most:
                 option = f"--{name.replace('_', '-')}"
-                limit = "" if most == inf else f" and below {most:g}"
-                raise RequestRefused(f"{option} is {rate:g}, and must be at least 0{limit}")
+                raise RequestRefused(
+                    f"{option} is {rate:g}, and must be at least 0 and below {most:g}"
+                )
         if self.clip_grad_norm is not None and not 0 < self.clip_grad_norm < inf:
             raise RequestRefused(
-                f"--clip-grad-norm is {self.clip_grad_norm:g}, and must be above 0"
+                f"--clip-grad-norm is {self.clip_grad_norm:g}, and must be a number above 0",
+                "Leave it out if the norm should have no limit.",
             )
         if self.split is not None and not 0 < self.split < 1:
             raise RequestRefused(f"--split is {self.split:g}, and must be above 0 and below 1")
         if self.nesterov and not self.momentum:
-            raise RequestRefused("--nesterov needs a --momentum above 0")
+            raise RequestRefused(
+                "--nesterov needs a --momentum above 0",
+                "Leave --nesterov out, or use a momentum such as the default, 0.9.",
+            )
+
+    def _check_warmup(self) -> None:
+        """A warm-up may be as long as the training: then the last step has the whole rate."""
+        if not 0 <= self.warmup_epochs < inf:
+            raise RequestRefused(
+                f"--warmup-epochs is {self.warmup_epochs:g}, and must be a number from 0 up"
+            )
+        if self.warmup_epochs > self.epochs:
+            raise RequestRefused(
+                f"--warmup-epochs {self.warmup_epochs:g} is more than --epochs {self.epochs}: the "
+                "learning rate would never reach --lr",
+                "Train more epochs, or let the rate rise in fewer.",
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,21 +143,32 @@ class TrainRequest:
         if not work.uses_folder:
             raise RequestRefused(
                 f"--data is {work.data}, and training needs a folder of images",
-                "To measure the speed on synthetic data: mgpubench run.",
+                "Name one with --data FOLDER. To measure the speed on synthetic data: mgpubench "
+                "run.",
             )
-        _check_is_one_run(work)
+        check_is_one_run(work, "a training")
         check_trainable(work.modes)
         if options.deterministic and work.cudnn_benchmark:
-            raise RequestRefused("--deterministic and --cudnn-benchmark exclude each other")
+            raise RequestRefused(
+                "--deterministic and --cudnn-benchmark exclude each other: cuDNN's trials may "
+                "choose other algorithms in the next training",
+                "Leave --cudnn-benchmark out for equal weights, or --deterministic for speed.",
+            )
         if options.nesterov and work.optimizer != "sgd":
-            raise RequestRefused(f"--nesterov is for sgd, and --optimizer is {work.optimizer}")
+            raise refuse_for_sgd("--nesterov", work.optimizer)
 
 
-def _check_is_one_run(work: Request) -> None:
-    if work.modes is not None and len(work.modes) != 1:
-        raise RequestRefused(
-            f"--mode is {','.join(work.modes)}, and a training has one mode",
-            "To compare modes: mgpubench run.",
-        )
-    if work.gpus is not None and len(work.gpus) != 1:
-        raise RequestRefused("--gpus takes one number in a training")
+def refuse_for_sgd(options: str, optimizer: Optimizer) -> RequestRefused:
+    """The refusal of options that only SGD has."""
+    return RequestRefused(
+        f"{options}: only for sgd, and --optimizer is {optimizer}",
+        "Leave out what only sgd has, or use --optimizer sgd.",
+    )
+
+
+def refuse_pretrained_at_resume() -> RequestRefused:
+    """The refusal of --pretrained in a training that goes on from a checkpoint."""
+    return RequestRefused(
+        "--pretrained and --resume exclude each other: the checkpoint has the weights",
+        "Leave --pretrained out, or begin a new training with --pretrained FILE alone.",
+    )

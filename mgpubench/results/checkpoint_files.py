@@ -13,6 +13,8 @@ from mgpubench.format import format_size
 CHECKPOINTS = "checkpoints"
 """The folder of the checkpoints in the folder of a training."""
 
+NOT_OURS_HINT = "mgpubench train writes checkpoints to the folder checkpoints of its session."
+
 _NAME = re.compile(r"epoch-(\d{4,})\.pt")
 
 _UNFINISHED = re.compile(r"\.epoch-\d{4,}\.pt\.part")
@@ -23,6 +25,16 @@ SMALL_BYTES = 2**20
 
 STATES = {"sgd": 1, "adam": 2, "adamw": 2}
 """Tensors that an optimizer keeps for each parameter."""
+
+
+def check_is_there(path: Path) -> None:
+    """Refuse a path where nothing is, before torch is loaded.
+
+    Raises:
+        RequestRefused: if it does not exist.
+    """
+    if not path.exists():
+        raise RequestRefused(f"{path} does not exist", NOT_OURS_HINT)
 
 
 def file_name(epoch: int) -> str:

@@ -9,6 +9,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
+from mgpubench.errors import RequestRefused
+
+
+def check_new_file(path: Path) -> None:
+    """Refuse a file that exists already, or whose folder does not.
+
+    Raises:
+        RequestRefused: naming which of the two.
+    """
+    if os.path.lexists(path):
+        raise RequestRefused(f"{path} exists already", "Name another file.")
+    if not path.parent.is_dir():
+        raise RequestRefused(
+            f"{path} cannot be written: {path.parent} is not a folder",
+            "Make the folder, or name a file in another one.",
+        )
+
 
 @contextmanager
 def write_whole(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mgpubench.config.plan import make_plan
 from mgpubench.config.request import Request
@@ -16,7 +17,8 @@ from mgpubench.errors import RequestRefused
 from mgpubench.format import shown_path
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Job, Supervisor, open_supervisor
-from mgpubench.results.checkpoint_files import CHECKPOINTS, best_checkpoint
+from mgpubench.results.checkpoint_files import CHECKPOINTS, best_checkpoint, check_is_there
+from mgpubench.results.whole_file import check_new_file
 from mgpubench.session.prepare import ask_torch
 from mgpubench.session.training_images import SEEN_IN_TRAINING, samples_to_evaluate
 from mgpubench.session.workers import (
@@ -29,7 +31,15 @@ from mgpubench.session.workers import (
     TRAINING_OF_IMAGES,
     listing_file,
 )
-from mgpubench.training.data.listing import list_images, save_samples
+from mgpubench.training.data.listing import ImageListing, list_images, save_samples
+
+if TYPE_CHECKING:  # it needs torch
+    from mgpubench.training.checkpoint import About
+
+MAX_TRIES = 5
+"""So often a checkpoint is chosen while a training removes those that were chosen before."""
+
+T = TypeVar("T")
 
 
 def evaluate_checkpoint(
@@ -42,29 +52,41 @@ def evaluate_checkpoint(
     Raises:
         BenchError: if the checkpoint or the folder cannot be used, or a rank failed.
     """
-    with open_supervisor(stop, TRAINING_OF_IMAGES) as supervisor:
-        path = find_checkpoint(supervisor, checkpoint)
-        about = supervisor.call(READ_ABOUT, path)
+    check_is_there(checkpoint)
+    with stop.raising():
         images = list_images(Path(request.data))
-        samples = samples_to_evaluate(images, about.classes)
-        if images.digest == about.dataset_digest:
-            notify(f"these are the images that {path} was trained on: {SEEN_IN_TRAINING}")
-        machine, _ = ask_torch(supervisor)
-        wanted = replace(request, model=about.model, image_size=about.image_size, rounds=1)
-        run = replace(make_plan(wanted, machine).runs[0], num_classes=len(about.classes))
-        listing = listing_file(supervisor, run.data)
-        save_samples(samples, listing)
-        config = TrainConfig(
-            run=run,
-            options=TrainOptions(),
-            classes=about.classes,
-            num_samples=len(samples),
-            dataset_digest=about.dataset_digest,
-            checkpoints=path.parent,
-            resume_from=path,
-            eval_listing=listing,
-        )
-        return _launch(supervisor, config, listing)
+    with open_supervisor(stop, TRAINING_OF_IMAGES) as supervisor:
+
+        def evaluate(path: Path) -> dict[str, Any]:
+            about: About = supervisor.call(READ_ABOUT, path)
+            if images.digest == about.dataset_digest:
+                notify(f"these are the images that {path} was trained on: {SEEN_IN_TRAINING}")
+            config = _configure(supervisor, request, images, about, path)
+            assert config.eval_listing is not None  # _configure names it
+            return _launch(supervisor, config, config.eval_listing)
+
+        return use_checkpoint(supervisor, checkpoint, evaluate)
+
+
+def _configure(
+    supervisor: Supervisor, request: Request, images: ImageListing, about: About, path: Path
+) -> TrainConfig:
+    samples = samples_to_evaluate(images, about.classes)
+    machine, _ = ask_torch(supervisor)
+    wanted = replace(request, model=about.model, image_size=about.image_size, rounds=1)
+    run = replace(make_plan(wanted, machine).runs[0], num_classes=len(about.classes))
+    listing = listing_file(supervisor, run.data)
+    save_samples(samples, listing)
+    return TrainConfig(
+        run=run,
+        options=TrainOptions(),
+        classes=about.classes,
+        num_samples=len(samples),
+        dataset_digest=about.dataset_digest,
+        checkpoints=path.parent,
+        resume_from=path,
+        eval_listing=listing,
+    )
 
 
 def _launch(supervisor: Supervisor, config: TrainConfig, listing: Path) -> dict[str, Any]:
@@ -88,15 +110,18 @@ def predict_images(checkpoint: Path, images: Sequence[str], stop: StopSignal) ->
     Raises:
         BenchError: if the checkpoint or an image cannot be used.
     """
+    check_is_there(checkpoint)
     _check_are_there(images)
     with open_supervisor(stop, TRAINING_OF_IMAGES) as supervisor:
-        machine, _ = ask_torch(supervisor)
-        device = "cuda" if machine.gpus else "cpu"
-        path = find_checkpoint(supervisor, checkpoint)
-        predictions: list[Any] = supervisor.call(
-            PREDICT, path, list(images), device, label="predict", hide_gpus=device == "cpu"
-        )
-        return predictions
+
+        def predict(path: Path) -> list[Any]:
+            device = "cuda" if ask_torch(supervisor)[0].gpus else "cpu"
+            predictions: list[Any] = supervisor.call(
+                PREDICT, path, list(images), device, label="predict", hide_gpus=device == "cpu"
+            )
+            return predictions
+
+        return use_checkpoint(supervisor, checkpoint, predict)
 
 
 def _check_are_there(images: Sequence[str]) -> None:
@@ -115,24 +140,62 @@ def export_checkpoint(checkpoint: Path, file: Path, stop: StopSignal) -> None:
     Raises:
         BenchError: if the checkpoint cannot be read, or the file cannot be written.
     """
+    check_is_there(checkpoint)
+    check_new_file(file)
     with open_supervisor(stop, TORCH) as supervisor:
-        path = find_checkpoint(supervisor, checkpoint)
-        supervisor.call(EXPORT_SAFETENSORS, path, file, label="export", hide_gpus=True)
+
+        def export(path: Path) -> None:
+            supervisor.call(EXPORT_SAFETENSORS, path, file, label="export", hide_gpus=True)
+
+        use_checkpoint(supervisor, checkpoint, export)
+
+
+def use_checkpoint(supervisor: Supervisor, path: Path, use: Callable[[Path], T]) -> T:
+    """What `use` makes of a checkpoint: of the file itself, or of one in the folder of a training.
+
+    In a folder that is the best checkpoint, or else the last one. A training that still runs may
+    remove it before it is read. Then it is chosen again.
+
+    Raises:
+        BenchError: if a folder has no checkpoint, or what `use` raises.
+    """
+    if not path.is_dir():
+        return use(path)
+    for _ in range(MAX_TRIES):
+        try:
+            return _reading(find_checkpoint(supervisor, path), use)
+        except _Gone:
+            continue
+    raise RequestRefused(
+        f"the training in {path} removes its checkpoints before they can be read",
+        "Wait until it has ended, or copy a checkpoint and name the copy.",
+    )
+
+
+class _Gone(Exception):
+    """A checkpoint was removed before it was read."""
+
+
+def _reading(path: Path, read: Callable[[Path], T]) -> T:
+    try:
+        return read(path)
+    except RequestRefused as error:
+        if path.exists():
+            raise
+        raise _Gone from error
 
 
 def find_checkpoint(supervisor: Supervisor, path: Path) -> Path:
-    """The file itself; in the folder of a training the best checkpoint, or else the last one.
+    """The best checkpoint in the folder of a training, or else the last one.
 
     Raises:
-        RequestRefused: if a folder has no checkpoint.
+        RequestRefused: if it has none.
     """
-    if not path.is_dir():
-        return path
     folder = path / CHECKPOINTS if (path / CHECKPOINTS).is_dir() else path
 
     def best_epoch(checkpoint: Path) -> int | None:
-        best = supervisor.call(READ_ABOUT, checkpoint).best
-        return best.epoch if best else None
+        about: About = _reading(checkpoint, partial(supervisor.call, READ_ABOUT))
+        return about.best.epoch if about.best else None
 
     found = best_checkpoint(folder, best_epoch)
     if found is None:

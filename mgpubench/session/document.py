@@ -36,6 +36,11 @@ class SavedSession:
     request: Request
     plan: Plan
 
+    @property
+    def is_training(self) -> bool:
+        """True if `mgpubench train` made it, and not `run`."""
+        return "options" in self.document
+
 
 def installed_part(survey: Survey) -> dict[str, object]:
     """The part of session.json that must be the same when a session is resumed."""

@@ -20,6 +20,7 @@ from mgpubench.machine.environment import recorded_environment, waiting_on_cpu
 from mgpubench.machine.host import may_have_gpu
 from mgpubench.machine.system import Survey, TorchBuild, describe_system
 from mgpubench.results.schema import ModelFacts
+from mgpubench.results.session_folder import check_writable
 from mgpubench.session.workers import (
     CHECK_COMM_HOOK,
     CHECK_COMPILER,
@@ -31,7 +32,12 @@ from mgpubench.session.workers import (
     TORCH,
     listing_file,
 )
-from mgpubench.training.data.listing import ImageListing, check_enough_images, list_images
+from mgpubench.training.data.listing import (
+    ImageListing,
+    check_enough_images,
+    check_outside,
+    list_images,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,19 @@ def survey_with_or_without_torch(stop: StopSignal) -> Survey:
             raise
         except BenchError as error:
             return take_survey(None, None, error.message)
+
+
+def check_out(request: Request) -> None:
+    """Refuse a folder for results that cannot be written, or lies among the images.
+
+    Raises:
+        RequestRefused: if it is so.
+    """
+    out = Path(request.out)
+    for part in request.parts:
+        if part.uses_folder:
+            check_outside(out, Path(part.data))
+    check_writable(out)
 
 
 def list_data(request: Request, stop: StopSignal) -> dict[str, ImageListing]:

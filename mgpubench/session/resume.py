@@ -13,12 +13,12 @@ from mgpubench.config.nodes import Nodes
 from mgpubench.config.plan import Plan
 from mgpubench.config.run_config import RunConfig
 from mgpubench.errors import RequestRefused
-from mgpubench.format import format_count
+from mgpubench.format import format_count, shell_path
 from mgpubench.results.merge import merge
 from mgpubench.results.read import read_runs
 from mgpubench.results.schema import RunRecord
 from mgpubench.results.session_folder import RUNS_CSV
-from mgpubench.session.document import SavedSession, differences
+from mgpubench.session.document import SavedSession, differences, load_session
 
 MEANINGS = {
     "datasets": "the names or sizes of the images have changed",
@@ -26,6 +26,13 @@ MEANINGS = {
     "models": "the layers or the code of the model have changed",
 }
 """What a changed digest in a part of session.json means. The values themselves say nothing."""
+
+
+FOLDERS = {"datasets": "the folder", "evaluation": "the folder of --eval-data"}
+"""What parts of session.json are about folders of images."""
+
+COUNTED = {"samples": "image", "classes": "class folder"}
+"""What is counted in such a folder, by the name of the count."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,7 +129,7 @@ def check_unchanged(saved: SavedSession, now: Mapping[str, object]) -> None:
     # Through JSON, like the old values: tuples become lists.
     present = json.loads(json.dumps(now))
     changed = [
-        _described(*difference)
+        _described(*difference, present)
         for part, value in present.items()
         for difference in differences(part, _look_up(saved.document, part), value)
     ]
@@ -151,6 +158,21 @@ def check_nodes(saved: SavedSession, nodes: Nodes | None) -> None:
         )
 
 
+def load_runs(folder: Path) -> SavedSession:
+    """Read back a session of `mgpubench run`.
+
+    Raises:
+        RequestRefused: if the folder has no session that can be resumed, or has a training.
+    """
+    saved = load_session(folder)
+    if saved.is_training:
+        raise RequestRefused(
+            f"--resume {folder} is a training, and not a session of mgpubench run",
+            f"Go on with it: mgpubench train --resume {shell_path(folder)}",
+        )
+    return saved
+
+
 def _look_up(document: Mapping[str, object], path: str) -> object:
     value: object = document
     for name in path.split("."):
@@ -161,7 +183,14 @@ def _look_up(document: Mapping[str, object], path: str) -> object:
     return value
 
 
-def _described(name: str, old: object, new: object) -> str:
-    if name.endswith(".digest"):
-        return MEANINGS[re.split(r"[.\[]", name)[0]]
+def _described(name: str, old: object, new: object, present: Mapping[str, object]) -> str:
+    part, _, field = re.sub(r"\[(\d+)\]", r".\1", name).rpartition(".")
+    top = part.partition(".")[0]
+    if field == "digest":
+        return MEANINGS[top]
+    if top in FOLDERS and field in COUNTED and isinstance(old, int):
+        folder = f"{FOLDERS[top]} {_look_up(present, f'{part}.name')}"
+        return f"{folder} had {format_count(old, COUNTED[field])} and has {new}"
+    if top in FOLDERS and field == "name":
+        return f"{FOLDERS[top]} was {old} and is {new}"
     return f"{name} was {old!r} and is {new!r}"

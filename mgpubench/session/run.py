@@ -19,12 +19,11 @@ from mgpubench.machine.environment import environment_digest, recorded_environme
 from mgpubench.machine.host import assumed_machine
 from mgpubench.machine.system import Survey
 from mgpubench.results.schema import ModelFacts, RunRecord
-from mgpubench.results.session_folder import check_writable, open_session, reopen_session
+from mgpubench.results.session_folder import open_session, reopen_session
 from mgpubench.session.document import (
     SavedSession,
     called_part,
     installed_part,
-    load_session,
     trained_part,
 )
 from mgpubench.session.nodes import Alone, devices_of, open_nodes
@@ -32,13 +31,20 @@ from mgpubench.session.prepare import (
     Workload,
     ask_torch,
     check_images,
+    check_out,
     disturbances,
     list_data,
     preflight,
     take_survey,
 )
 from mgpubench.session.recorder import Display, Recorder, Sitting
-from mgpubench.session.resume import Progress, check_nodes, check_unchanged, read_progress
+from mgpubench.session.resume import (
+    Progress,
+    check_nodes,
+    check_unchanged,
+    load_runs,
+    read_progress,
+)
 from mgpubench.session.rounds import Maker, Target, session_records
 from mgpubench.session.supervisors import Environment, open_supervisors
 from mgpubench.session.workers import COUNT_GPUS, TORCH, preload_for
@@ -94,7 +100,7 @@ def run_session(request: Request, call: Call) -> Outcome:
     Raises:
         BenchError: if nothing could be started; Interrupted after a signal.
     """
-    check_writable(Path(request.out))
+    check_out(request)
     listings = list_data(request, call.stop)
     with (
         open_supervisor(call.stop, preload_for(request)) as supervisor,
@@ -131,7 +137,7 @@ def resume_session(resume: Resume, call: Call) -> Outcome:
     Raises:
         BenchError: if there is no such session, or the machine has changed.
     """
-    saved = load_session(resume.folder)
+    saved = load_runs(resume.folder)
     request = saved.request
     with reopen_session(resume.folder, saved.id) as session:
         progress = read_progress(saved)

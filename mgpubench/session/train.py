@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from mgpubench.config.train_request import TrainRequest
 from mgpubench.launch.supervisor import open_supervisor
-from mgpubench.results.session_folder import check_writable, open_session
+from mgpubench.results.checkpoint_files import check_is_there
+from mgpubench.results.session_folder import open_session
 from mgpubench.results.training import TRAINING_FILES
 from mgpubench.session.document import called_part, installed_part
+from mgpubench.session.prepare import check_out
 from mgpubench.session.train_prepare import (
     like_checkpoint,
     prepare_training,
@@ -19,6 +21,7 @@ from mgpubench.session.train_prepare import (
 from mgpubench.session.trainer import TrainCall, Trained, Trainer
 from mgpubench.session.training_images import find_images
 from mgpubench.session.workers import READ_ABOUT, TRAINING_OF_IMAGES
+from mgpubench.training.data.listing import check_outside
 
 if TYPE_CHECKING:  # it needs torch
     from mgpubench.training.checkpoint import About
@@ -34,7 +37,11 @@ def train_session(
     Raises:
         BenchError: if it could not be started, or a rank failed; Interrupted after a signal.
     """
-    check_writable(Path(request.work.out))
+    check_out(request.work)
+    if request.options.eval_data:
+        check_outside(Path(request.work.out), Path(request.options.eval_data), "--eval-data")
+    if request.options.pretrained_file is not None:
+        check_is_there(request.options.pretrained_file)
     images = find_images(request, call.stop)
     with open_supervisor(call.stop, TRAINING_OF_IMAGES) as supervisor:
         first_epoch = 0

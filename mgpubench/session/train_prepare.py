@@ -146,7 +146,8 @@ def prepare_training(
 
 def plan_training(request: TrainRequest, machine: Machine, num_classes: int) -> Plan:
     """The one run of a training, with the mode that was asked for or the default one."""
-    work = replace(request.work, modes=(choose_mode(request, machine),), rounds=1)
+    mode = choose_mode(request, machine)
+    work = replace(request.work, modes=(mode,), rounds=1, warmup_steps=0)
     return make_plan(work, machine, {work.data: num_classes})
 
 

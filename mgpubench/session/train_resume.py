@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mgpubench.config.train_request import TrainOptions, TrainRequest
+from mgpubench.config.request_checks import UnequalShares
+from mgpubench.config.train_request import (
+    TrainOptions,
+    TrainRequest,
+    refuse_pretrained_at_resume,
+)
 from mgpubench.errors import RequestRefused
+from mgpubench.format import shell_path
 from mgpubench.launch.supervisor import Supervisor, open_supervisor
 from mgpubench.results.checkpoint_files import CHECKPOINTS, find_checkpoints, remove_unfinished
 from mgpubench.results.read import is_from_future
@@ -26,6 +34,13 @@ if TYPE_CHECKING:  # it needs torch
 
 MAY_CHANGE = frozenset({"modes", "gpus", "device", "workers_per_gpu", "epochs", "timeout_s", "out"})
 """Names of the options that a resumed training may have with another value."""
+
+
+DECIDED_BY_PLAN = ("model", "image_size", "precision", "seed")
+"""Options that the plan has decided if they were not given. They may be repeated, too."""
+
+MOST_DEVICES = 64
+"""Numbers of devices up to this one are named in a hint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +76,16 @@ def load_training(folder: Path) -> SavedTraining:
     Raises:
         RequestRefused: if the folder has no training that this mgpubench can go on with.
     """
+    if not folder.exists():
+        raise RequestRefused(
+            f"--resume {folder} does not exist",
+            "Give the folder of a training, a checkpoint, or last for the newest training.",
+        )
     saved = load_session(folder)
-    if "options" not in saved.document:
+    if not saved.is_training:
         raise RequestRefused(
             f"--resume {folder} is a session of mgpubench run",
-            f"Go on with it: mgpubench run --resume {folder}",
+            f"Go on with it: mgpubench run --resume {shell_path(folder)}",
         )
     options = TrainOptions(**saved.document["options"])
     return SavedTraining(saved, TrainRequest(work=saved.request, options=options))
@@ -83,9 +103,13 @@ def resumed_request(
         RequestRefused: if an option has another value than before, and may not.
     """
     work, options = saved.request.work, saved.request.options
+    run = saved.session.plan.runs[0]
     before = {**asdict(work), **asdict(work.ddp), **asdict(options)}
+    before |= {name: getattr(run, name) for name in DECIDED_BY_PLAN if before[name] is None}
     for name, value in given.items():
-        if name not in MAY_CHANGE and value != before[name]:
+        if name not in MAY_CHANGE and not _is_same(value, before[name]):
+            if name == "pretrained":
+                raise refuse_pretrained_at_resume()
             raise RequestRefused(
                 f"--resume {saved.session.folder}: {options_of[name]} was "
                 f"{_shown(before[name])}, and cannot be {_shown(value)} now",
@@ -94,11 +118,36 @@ def resumed_request(
             )
     changed = {name: value for name, value in given.items() if name in MAY_CHANGE}
     epochs = changed.pop("epochs", options.epochs)
-    global_batch = saved.session.plan.runs[0].global_batch
-    return TrainRequest(
-        work=replace(work, **changed, batch_per_gpu=None, global_batch=global_batch),
-        options=replace(options, epochs=epochs),
-    )
+    with keeping_batch(saved):
+        return TrainRequest(
+            work=replace(work, **changed, batch_per_gpu=None, global_batch=run.global_batch),
+            options=replace(options, epochs=epochs),
+        )
+
+
+@contextmanager
+def keeping_batch(saved: SavedTraining) -> Iterator[None]:
+    """Say which numbers of devices can share the global batch, since it stays as it was."""
+    try:
+        yield
+    except UnequalShares as error:
+        run = saved.session.plan.runs[0]
+        counts = [
+            str(count)
+            for count in range(1, MOST_DEVICES + 1)
+            if run.global_batch % (count * run.accumulate) == 0
+        ]
+        raise RequestRefused(
+            f"--resume {saved.session.folder}: {error.message}",
+            f"The global batch stays as it was. It can be shared by {', '.join(counts)} devices.",
+        ) from error
+
+
+def _is_same(value: object, before: object) -> bool:
+    """True for equal values, and for two ways to write a path, such as `photos` and `photos/`."""
+    if isinstance(value, str) and isinstance(before, str) and value and before:
+        return os.path.abspath(value) == os.path.abspath(before)
+    return value == before
 
 
 def _shown(value: object) -> str:
@@ -135,7 +184,8 @@ def resume_training(saved: SavedTraining, request: TrainRequest, call: TrainCall
             if start is not None:
                 about = read_own_about(supervisor, start, first_epoch)
                 request = like_checkpoint(request, start, about, images.listing.classes)
-            prepared = prepare_training(supervisor, request, images, call.display)
+            with keeping_batch(saved):
+                prepared = prepare_training(supervisor, request, images, call.display)
             check_unchanged(saved.session, prepared.trained_part(images))
             prepared.check_start(request, start, call.display)
             prepared.check_room(folder)

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from mgpubench.errors import RequestRefused, RunFailed
 from mgpubench.format import gist, message_of, shell_path
+from mgpubench.results.checkpoint_files import NOT_OURS_HINT
 from mgpubench.results.whole_file import write_whole
 from mgpubench.training.torch_file import (
-    NOT_OURS_HINT,
     another_checkpoint,
     is_state_dict,
     read_torch_file,

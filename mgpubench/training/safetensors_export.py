@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from mgpubench.errors import RequestRefused
-from mgpubench.results.whole_file import write_whole
+from mgpubench.results.whole_file import check_new_file, write_whole
 from mgpubench.training.checkpoint import load
 
 
@@ -27,8 +26,7 @@ def export_safetensors(checkpoint: Path, file: Path) -> None:
             "export needs the package safetensors, which is not installed",
             "Install it: pip install safetensors",
         ) from error
-    if os.path.lexists(file):
-        raise RequestRefused(f"{file} exists already", "Name another file.")
+    check_new_file(file)
     content = load(checkpoint)
     # The format holds no two tensors in the same memory, which a model with tied weights has.
     tensors = {

@@ -22,8 +22,9 @@ def learning_rate(options: TrainOptions, epoch: int, step: int, steps_per_epoch:
     """
     done = epoch + step / steps_per_epoch
     if done < options.warmup_epochs:
-        # The end of the step, so that the first one is not lost at a rate of 0.
-        return options.lr * (done + 1 / steps_per_epoch) / options.warmup_epochs
+        # The end of the step, so that the first one is not lost at a rate of 0. The warm-up may
+        # end within the step.
+        return options.lr * min(1.0, (done + 1 / steps_per_epoch) / options.warmup_epochs)
     if options.lr_schedule == "step":
         return options.lr * 0.1 ** (epoch // STEP_EPOCHS)
     if options.lr_schedule == "cosine":

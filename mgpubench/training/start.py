@@ -10,7 +10,7 @@ from mgpubench.config.recipe import Recipe
 from mgpubench.config.run_config import RunConfig
 from mgpubench.config.train_config import TrainConfig
 from mgpubench.training.checkpoint import Best, load
-from mgpubench.training.optimizer import make_optimizer
+from mgpubench.training.optimizer import make_optimizer, settings_of
 from mgpubench.training.optimizer_state import load_optimizer_by_name
 from mgpubench.training.preflight import make_on_meta
 from mgpubench.training.pretrained import load_pretrained
@@ -42,6 +42,9 @@ def begin(config: TrainConfig, wrapped: Wrapped, step: TrainStep) -> Start:
     load_into(model, content.model, part_of=wrapped.part_of)
     names = model.named_parameters()
     load_optimizer_by_name(step.optimizer, content.optimizer, names, wrapped.part_of)
+    # The options of this training count, and not those that the checkpoint was trained with.
+    for group in step.optimizer.param_groups:
+        group.update(settings_of(step.recipe))
     if content.scaler is not None:
         step.scaler.load_state_dict(dict(content.scaler))
     load_s = time.perf_counter() - began_s

@@ -19,9 +19,12 @@ from torch import Tensor
 
 from mgpubench.errors import RequestRefused
 from mgpubench.format import message_of
-from mgpubench.results.checkpoint_files import find_checkpoints, latest_checkpoint
-
-NOT_OURS_HINT = "mgpubench train writes checkpoints to the folder checkpoints of its session."
+from mgpubench.results.checkpoint_files import (
+    NOT_OURS_HINT,
+    check_is_there,
+    find_checkpoints,
+    latest_checkpoint,
+)
 
 BROKEN = "it is cut off, or its list of entries is broken"
 
@@ -91,8 +94,8 @@ def _check_is_file(path: Path) -> None:
         latest = latest_checkpoint(path)
         hint = f"Name a file in it, such as {latest}." if latest else NOT_OURS_HINT
         raise RequestRefused(f"{path} is a folder, and not a checkpoint", hint)
-    what = "is not a file" if path.exists() else "does not exist"
-    raise RequestRefused(f"{path} {what}", NOT_OURS_HINT)
+    check_is_there(path)
+    raise RequestRefused(f"{path} is not a file", NOT_OURS_HINT)
 
 
 def _check_sums(path: Path) -> None:

@@ -111,6 +111,23 @@ def list_images(root: Path, option: str = "--data") -> ImageListing:
     )
 
 
+def check_outside(out: Path, root: Path, option: str = "--data") -> None:
+    """Refuse a folder for results that lies among the images, where it would become a class.
+
+    Raises:
+        RequestRefused: naming both folders.
+    """
+    place, images = Path(os.path.realpath(out)), Path(os.path.realpath(root))
+    if not place.is_relative_to(images):
+        return
+    top, *_ = (*place.relative_to(images).parts, "")
+    if not is_left_out(top):
+        raise RequestRefused(
+            f"--out {out} is in {option} {root}: the results would be listed as a class of images",
+            "Give a folder elsewhere with --out.",
+        )
+
+
 def _doubtful_classes(root: Path, classes: Sequence[str]) -> Iterator[str]:
     if SPLIT_NAMES.issuperset(classes):
         yield (
@@ -191,11 +208,12 @@ def _visible(folder: Path, left_out: set[str]) -> list[os.DirEntry[str]]:
             f"folder {folder} cannot be read: {error.strerror}", "Check its permissions."
         ) from error
     left_out.update(entry.name for entry in found if entry.name in SYSTEM_FOLDERS)
-    return [
-        entry
-        for entry in found
-        if not entry.name.startswith(".") and entry.name not in SYSTEM_FOLDERS
-    ]
+    return [entry for entry in found if not is_left_out(entry.name)]
+
+
+def is_left_out(name: str) -> bool:
+    """True for the name of a hidden file or folder, and for what systems leave there."""
+    return name.startswith(".") or name in SYSTEM_FOLDERS
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -101,26 +101,26 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
         {"compiled": True, "modes": ("dp",)},
         "--compile and --mode dp exclude each other: in DataParallel's replicas compiled models "
         "have run uncompiled, or failed",
-        "Use --compile --mode single,ddp.",
+        "Use --compile with --mode single or ddp.",
     ),
     (
         {"cudnn_benchmark": True, "modes": ("single", "dp")},
         "--cudnn-benchmark and --mode dp exclude each other: cuDNN remembers its choices in the "
         "thread that made them, and DataParallel starts new threads in every step, which would try "
         "all algorithms again",
-        "Use --cudnn-benchmark --mode single,ddp.",
+        "Use --cudnn-benchmark with --mode single or ddp.",
     ),
     (
         {"compiled": True, "modes": ("ddp", "fsdp")},
         "--compile and --mode fsdp exclude each other: torch.compile stops at every unit of a "
         "sharded model, and has failed there",
-        "Use --compile --mode single,ddp.",
+        "Use --compile with --mode single or ddp.",
     ),
     (
         {"compiled": True, "modes": ("deepspeed",)},
         "--compile and --mode deepspeed exclude each other: it would keep the gradients of the "
         "pass that compiles the model",
-        "Use --compile --mode single,ddp.",
+        "Use --compile with --mode single or ddp.",
     ),
     (
         {"channels_last": True, "modes": ("deepspeed",)},
