@@ -209,16 +209,10 @@ REFUSED: list[tuple[tuple[object, ...], str]] = [
     (("train", "--smoke"), "--data is synthetic, and training needs a folder of images"),
     (("train", "--resume", "last"), "--resume last: results has no training"),
     (new("--mode", "dp,ddp"), "--mode is dp,ddp, and a training has one mode"),
-    (new("--gpus", "1,2"), "--gpus takes one number in a training"),
-    (new("--steps", 5), "--steps is for mgpubench run; a training has --epochs"),
     (new("--split", 1.5), "--split is 1.5, and must be above 0 and below 1"),
     (new("--split", 0.5, "--eval-data", "photos"), "--eval-data and --split exclude each other"),
     (new("--epochs", 0), "--epochs is 0, and must be at least 1"),
-    (new("--lr", -1), "--lr is -1, and must be at least 0"),
-    (
-        new("--deterministic", "--cudnn-benchmark"),
-        "--deterministic and --cudnn-benchmark exclude each other",
-    ),
+    (new("--lr", -1), "--lr is -1, and must be at least 0 and below 100000"),
     (("evaluate", "results", "--data", "photos"), "results has no checkpoint"),
 ]
 
@@ -236,6 +230,7 @@ def test_a_resumed_training_keeps_its_options_and_its_images(train: Train, tmp_p
     mlp = ("--model", "mlp", "--mode", "single", "--epochs", 1)
     folder = done(train(*new(*mlp)))
     again = ("train", "--resume", folder)
+    assert "is a training, and not a session" in refusal(train("run", *again[1:]))
     assert refusal(train(*again, "--lr", 1)).endswith("--lr was 0.05, and cannot be 1.0 now")
     assert refusal(train(*again, "--compile")).endswith("--compile was off, and cannot be on now")
     assert refusal(train(*again, "--zero")).endswith("--zero was off, and cannot be on now")

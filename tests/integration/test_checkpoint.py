@@ -8,7 +8,8 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -16,14 +17,18 @@ from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.optim import SGD, Adam, AdamW
 
+from mgpubench.config.recipe import Recipe
 from mgpubench.errors import RequestRefused, RunFailed
 from mgpubench.results.checkpoint_files import expected_bytes
 from mgpubench.training import checkpoint_folder
 from mgpubench.training.checkpoint import About, Best, Content, load, save
 from mgpubench.training.checkpoint_folder import Checkpoints
 from mgpubench.training.models.builtin import tiny_cnn
+from mgpubench.training.optimizer import make_optimizer
 from mgpubench.training.optimizer_state import load_optimizer_by_name, optimizer_by_name
 from mgpubench.training.safetensors_export import export_safetensors
+from mgpubench.training.start import begin
+from mgpubench.training.technique import itself
 from mgpubench.training.weights import load_into
 from tests.checkpoints import (
     MakeOptimizer,
@@ -156,6 +161,27 @@ def test_state_and_settings_go_by_name_and_not_by_order() -> None:
     assert [group["weight_decay"] for group in other.param_groups] == [0.0, 0.1]
     for parameter in model.parameters():
         assert same(dict(one.state[parameter]), dict(other.state[parameter]))
+
+
+def test_a_training_that_begins_with_a_checkpoint_has_its_own_settings(tmp_path: Path) -> None:
+    """Its momentum and weight decay count, and not those that the checkpoint was trained with."""
+    model, optimizer = trained()
+    save(tmp_path / "a.pt", content(model, optimizer))
+    recipe = Recipe(lr=0.2, momentum=0.5, weight_decay=0.25, nesterov=True)
+    fresh, _ = trained(0)
+    step = SimpleNamespace(
+        optimizer=make_optimizer(fresh.parameters(), recipe),
+        recipe=recipe,
+        scaler=torch.amp.GradScaler("cpu", enabled=False),
+    )
+    wrapped = SimpleNamespace(plain=SimpleNamespace(model=fresh), part_of=itself)
+    config: Any = SimpleNamespace(run=None, resume_from=tmp_path / "a.pt")
+    assert begin(config, cast(Any, wrapped), cast(Any, step)).epochs == 1
+    (group,) = step.optimizer.param_groups
+    expected = {"lr": 0.2, "momentum": 0.5, "weight_decay": 0.25, "nesterov": True}
+    assert {name: group[name] for name in expected} == expected
+    state = optimizer_by_name(step.optimizer, fresh.named_parameters())["state"]
+    assert same(state, optimizer_by_name(optimizer, model.named_parameters())["state"])
 
 
 def test_settings_are_loaded_but_not_how_the_optimizer_computes() -> None:

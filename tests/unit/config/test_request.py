@@ -77,12 +77,12 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
     (
         {"modes": ("single", "dp"), "backend": "gloo"},
         "--backend: only for ddp, fsdp and deepspeed, which --mode single,dp does not run",
-        "",
+        "Leave it out, or use --mode ddp.",
     ),
     (
         {"modes": ("fsdp",), "ddp": DdpOptions(static_graph=True)},
         "--static-graph: only for ddp, which --mode fsdp does not run",
-        "",
+        "Leave it out, or use --mode ddp.",
     ),
     *(
         (

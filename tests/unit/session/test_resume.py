@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ import pytest
 from mgpubench.errors import RequestRefused
 from mgpubench.results.read import read_runs
 from mgpubench.results.schema import StepRecord, run_id
-from mgpubench.results.session_folder import Session, reopen_session
-from mgpubench.session.document import load_session
-from mgpubench.session.resume import Progress, check_unchanged, read_progress
+from mgpubench.results.session_folder import Session, open_session, reopen_session
+from mgpubench.session.document import SavedSession, load_session
+from mgpubench.session.resume import Progress, check_unchanged, load_runs, read_progress
 from mgpubench.session.run import Resume, runs_to_make
 from tests.conftest import make_run_record
 from tests.unit.session.conftest import CONDITIONS
@@ -316,3 +317,59 @@ def test_what_has_changed_is_named(session: Session, part: str, value: object, w
     with pytest.raises(RequestRefused) as caught:
         check_unchanged(load_session(session.folder), {**CONDITIONS, part: value})
     assert words in caught.value.message
+
+
+PHOTOS = {"samples": 20, "classes": 2, "digest": "a", "name": "photos"}
+TEST = {"samples": 1, "classes": 2, "digest": "b", "name": "test"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"datasets": [{**PHOTOS, "samples": 19, "digest": "c"}]},
+            "the names or sizes of the images have changed; "
+            "the folder photos had 20 images and has 19",
+        ),
+        (
+            {"datasets": [{**PHOTOS, "classes": 3}]},
+            "the folder photos had 2 class folders and has 3",
+        ),
+        (
+            {"datasets": [{**PHOTOS, "name": "pictures"}]},
+            "the folder was photos and is pictures",
+        ),
+        (
+            {"evaluation": {**TEST, "samples": 2}},
+            "the folder of --eval-data test had 1 image and has 2",
+        ),
+    ],
+)
+def test_changed_images_are_told_in_plain_english(
+    session: Session, changes: dict[str, Any], words: str
+) -> None:
+    before = {"datasets": [PHOTOS], "evaluation": TEST}
+    saved = load_session(session.folder)
+    saved = SavedSession(
+        id=saved.id,
+        folder=saved.folder,
+        document={**saved.document, **before},
+        request=saved.request,
+        plan=saved.plan,
+    )
+    check_unchanged(saved, before)
+    with pytest.raises(RequestRefused) as caught:
+        check_unchanged(saved, {**before, **changes})
+    assert caught.value.message.endswith(f"since the session began: {words}")
+
+
+def test_a_training_is_not_resumed_as_a_session_of_runs(tmp_path: Path, session: Session) -> None:
+    assert load_runs(session.folder).id == session.id
+    saved = load_session(session.folder)
+    document = {**saved.document, "options": {}}
+    with open_session(tmp_path / "trained", document, datetime.now(UTC)) as training:
+        pass
+    with pytest.raises(RequestRefused) as caught:
+        load_runs(training.folder)
+    assert caught.value.message.endswith("is a training, and not a session of mgpubench run")
+    assert caught.value.hint.startswith("Go on with it: mgpubench train --resume ")

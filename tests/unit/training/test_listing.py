@@ -14,6 +14,7 @@ from mgpubench.training.data.listing import (
     SYSTEM_FOLDERS,
     ImageListing,
     check_enough_images,
+    check_outside,
     list_images,
     load_samples,
 )
@@ -275,3 +276,21 @@ def list_images_without(root: Path, name: str) -> ImageListing:
     for folder in sorted(root.rglob(name), reverse=True):
         shutil.rmtree(folder)
     return list_images(root)
+
+
+@pytest.mark.parametrize("out", ["root", "root/results", "root/cat/results", "link/results"])
+def test_results_among_the_images_are_refused(tree: Tree, tmp_path: Path, out: str) -> None:
+    root = tree("cat/1.jpg")
+    (tmp_path / "link").symlink_to(root)
+    with pytest.raises(RequestRefused, match=f"^--out .*{out} is in --data .*root: "):
+        check_outside(tmp_path / out, root)
+
+
+@pytest.mark.parametrize("out", ["results", "root2", "root/.results", "root/lost+found/results"])
+def test_results_beside_the_images_or_where_none_are_listed_are_fine(
+    tree: Tree, tmp_path: Path, out: str
+) -> None:
+    root = tree("cat/1.jpg")
+    check_outside(tmp_path / out, root)
+    (tmp_path / out).mkdir(parents=True)
+    assert list_images(root).classes == ("cat",)
