@@ -43,6 +43,10 @@ class End:
     says: str
     exit_code: int = 1
     workers: int = 0
+    mode: str = "ddp"
+
+    def __str__(self) -> str:
+        return self.fault if self.mode == "ddp" else f"{self.fault}-{self.mode}"
 
 
 ENDS = (
@@ -52,6 +56,12 @@ ENDS = (
         "a rank is killed (SIGKILL)",
         send(signal.SIGKILL),
         r"error: ddp x2: rank 1 \(pid \d+\) was killed by signal 9 \(SIGKILL\)",
+    ),
+    End(
+        "a rank is killed (SIGKILL)",
+        send(signal.SIGKILL),
+        r"error: fsdp x2: rank 1 \(pid \d+\) was killed by signal 9 \(SIGKILL\)",
+        mode="fsdp",
     ),
     End(
         "a loader worker is killed",
@@ -80,7 +90,7 @@ def in_a_later_epoch(hurt: Hurt) -> Hurt:
     return wait_and_hurt
 
 
-@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.fault)
+@pytest.mark.parametrize("end", ENDS, ids=str)
 def test_a_training_that_ends_in_a_later_epoch_goes_on_from_its_last_checkpoint(
     run_here: Callable[..., Here],
     supervisor: Supervisor,
@@ -93,11 +103,12 @@ def test_a_training_that_ends_in_a_later_epoch_goes_on_from_its_last_checkpoint(
     times = hurt_when_training(
         in_a_later_epoch(end.hurt), supervisor, lambda ranks: Scene(ranks, root, tmp_path / "out")
     )
-    options = ("--epochs", 100_000, "--workers-per-gpu", end.workers)
+    options = ("--mode", end.mode, "--epochs", 100_000, "--workers-per-gpu", end.workers)
     result = run_here(*TRAIN, *options, cwd=tmp_path)
     assert times.error is None
     since_s = float(FAULT_TIME.read_text())
-    report(end.fault, result, end.says, code=end.exit_code, kept=LAST, since_s=since_s)
+    facts = {"code": end.exit_code, "mode": end.mode, "kept": LAST, "since_s": since_s}
+    report(end.fault, result, end.says, **facts)
     wait_until(lambda: not [p for p in all_processes() if p.pid in times.seen], 5, "their end")
     folder = folder_in(tmp_path)
     again = f"mgpubench train --resume {folder.relative_to(tmp_path)}"

@@ -72,7 +72,7 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
         },
         "--bucket-cap-mb, --find-unused-parameters: only for ddp, which --mode single,dp does not "
         "run",
-        "",
+        "Leave them out, or use --mode ddp.",
     ),
     (
         {"modes": ("single", "dp"), "backend": "gloo"},
