@@ -8,7 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from mgpubench.config.train_request import TrainOptions
 from mgpubench.launch.events import EVENTS_FILE, EventWriter
+from mgpubench.launch.loss_lines import LossLine
 from mgpubench.session import trainer
 from mgpubench.session.trainer import Trainer
 
@@ -17,6 +19,9 @@ SAVED_EPOCHS = {1, 3}
 
 class Rows:
     """A trainer that keeps what it is given to write and to show."""
+
+    sitting = 1
+    first_epoch = 2
 
     def __init__(self) -> None:
         self.written: list[dict[str, Any]] = []
@@ -85,3 +90,30 @@ def test_an_epoch_has_its_row_if_the_training_ends_while_its_checkpoint_is_writt
     watch.finish()
     assert rows.written == [{"epoch": 1, "checkpoint_save_s": 0.5}, {"epoch": 2}, {"epoch": 3}]
     assert rows.shown == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("precision", "loss", "ends"),
+    [
+        ("fp32", float("inf"), True),
+        ("fp32", float("nan"), True),
+        ("fp32", 2.5, False),
+        ("amp-fp16", float("inf"), False),
+    ],
+)
+def test_a_loss_that_is_not_finite_ends_a_training_unless_the_scaler_skips_the_step(
+    rows: Rows, tmp_path: Path, precision: str, loss: float, ends: bool
+) -> None:
+    """Step 5 is the second one of the second epoch of this call, which begins after two epochs."""
+    config = SimpleNamespace(
+        run=SimpleNamespace(world_size=1, precision=precision),
+        options=TrainOptions(),
+        steps_per_epoch=3,
+    )
+    watch = trainer._Watch(cast(Trainer, rows), cast(Any, config), tmp_path)
+    record = watch._loss_record(LossLine(step=5, samples=4, loss_sum=4 * loss))
+    assert (record.epoch, record.step) == (4, 2)
+    assert record.loss == (2.5 if loss == 2.5 else None)
+    assert (watch._diverged is not None) == ends
+    if watch._diverged is not None:
+        assert watch._diverged.message == f"the loss of epoch 4 is {loss}"
