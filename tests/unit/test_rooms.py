@@ -21,7 +21,7 @@ ROOMS: dict[str, set[str]] = {
     "results": set(),
     "machine": {"psutil"},
     "analysis": set(),
-    "report": {"rich", "pandas"},
+    "report": {"jinja2", "markupsafe", "pandas", "rich"},
     "launch": set(),
     "training": {"torch"},
     "runners": {"torch"},
