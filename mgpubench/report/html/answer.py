@@ -23,6 +23,9 @@ from mgpubench.report.sentences import answer, caveats, is_paired, sentences_abo
 
 NO_VERDICT = "no verdict"
 
+MIN_TIMES = 2.0
+"""From this ratio on people say `times` and not `percent`."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
@@ -84,20 +87,25 @@ def _without_comparison(rows: list[Row], folders: Folders) -> Answer:
 def _winner(row: Row, versus: Versus) -> str:
     """Who trains more samples per second, as a person would say it."""
     name, other = row_label(row), plain(versus.baseline)
-    ratio = versus.ratio or 1.0
     place = f"on {format_count(row.num_devices, 'device')}"
-    amount = (
-        f"{name} trains {format_ratio(ratio)} times as many samples per second as {other} {place} "
-        f"({format_percent(abs(ratio - 1))} {'more' if ratio >= 1 else 'fewer'})"
-    )
+    amount = f"trains {_amount(versus.ratio or 1.0, other)}"
     return {
-        "faster": f"{name}: {amount}.",
-        "slower": f"{other}: {amount}.",
+        "faster": f"{name}. It {amount}, {place}.",
+        "slower": f"{other}. {name} {amount}, {place}.",
         "equivalent": (
-            f"Neither: {name} and {other} {place} differ by less than {versus.margin * 100:g} %."
+            f"Neither. {name} and {other} differ by less than {versus.margin * 100:g} %, {place}."
         ),
-        "undecided": f"Not known yet. So far {amount}.",
-    }.get(versus.verdict or "", f"Not judged. {amount}.")
+        "undecided": f"Not known yet. So far {name} {amount}, {place}.",
+    }.get(versus.verdict or "", f"Not judged. {name} {amount}, {place}.")
+
+
+def _amount(ratio: float, other: str) -> str:
+    """How many samples per second, against another one."""
+    times = f"{format_ratio(ratio)} times as many"
+    if ratio >= MIN_TIMES:
+        return f"{times} samples per second as {other}"
+    percent = f"{format_percent(abs(ratio - 1))} {'more' if ratio >= 1 else 'fewer'}"
+    return f"{percent} samples per second than {other} ({times})"
 
 
 def _certainty(versus: Versus, comparison: Comparison) -> str:

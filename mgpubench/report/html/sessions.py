@@ -45,8 +45,10 @@ class Sessions:
 
     @property
     def common(self) -> Facts:
-        """What all sessions have in common."""
-        return alike([part.facts for part in self.parts])
+        """What all sessions have in common; everything about a single one."""
+        only = self.parts[0] if len(self.parts) == 1 else None
+        about = {"session": only.id, "first run (UTC)": moment(only.started_at)} if only else {}
+        return {**about, **alike([part.facts for part in self.parts])}
 
     @property
     def columns(self) -> list[Column]:
