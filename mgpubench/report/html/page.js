@@ -13,8 +13,8 @@
   };
 
   // Unknown values stay at the end in both directions.
-  const compare = (a, b, isNumber) =>
-    isNumber ? a - b : a.localeCompare(b, undefined, { numeric: true });
+  const { compare: compareTexts } = new Intl.Collator(undefined, { numeric: true });
+  const compare = (a, b, isNumber) => (isNumber ? a - b : compareTexts(a, b));
 
   const sort = (heading, column) => {
     const isNumber = heading.classList.contains("number");
@@ -27,7 +27,7 @@
       if (isUnknown(a) || isUnknown(b)) return isUnknown(a) - isUnknown(b);
       return ascending ? compare(a, b, isNumber) : compare(b, a, isNumber);
     });
-    body.append(...keyed.map(([, row]) => row));
+    body.replaceChildren(...keyed.map(([, row]) => row));
   };
 
   const show = () => {
