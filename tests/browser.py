@@ -124,11 +124,13 @@ def open_browser() -> Iterator[Browser]:
     home = tempfile.mkdtemp(prefix="mgpubench-browser-")
     # The protocol is spoken on descriptors 3 and 4.
     shell = f'exec "$0" "$@" 3<&{to_browser} 4>&{from_browser}'
-    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"]
-    quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    options = [
+        *("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"),
+        *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+        *("--remote-debugging-pipe", f"--user-data-dir={home}"),
+    ]
     process = subprocess.Popen(
-        ["bash", "-c", shell, PROGRAM, *options, *quiet, "--remote-debugging-pipe"]
-        + [f"--user-data-dir={home}", "about:blank"],
+        ["bash", "-c", shell, PROGRAM, *options, "about:blank"],
         pass_fds=(to_browser, from_browser),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

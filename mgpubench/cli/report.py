@@ -14,9 +14,9 @@ from mgpubench.cli.compare_options import parse_baseline_option, parse_margin
 from mgpubench.cli.compare_sources import read
 from mgpubench.cli.paths import PATH
 from mgpubench.cli.streams import warn
-from mgpubench.config.types import DEFAULT_MARGIN
+from mgpubench.config.types import DEFAULT_MARGIN, DEFAULT_OUT
 from mgpubench.errors import BenchError, RequestRefused
-from mgpubench.format import format_size, shown_path
+from mgpubench.format import format_size, shell_path, shown_path
 
 if TYPE_CHECKING:
     from mgpubench.analysis.row import Baseline
@@ -63,10 +63,12 @@ def report(
     """
     check_replaceable(out)
     refuse_trainings(paths)
+    from mgpubench.cli.compare_trainings import note_trainings
     from mgpubench.report.html.make import make_page
     from mgpubench.report.html.page import render
 
     reading = read(paths)
+    note_trainings(paths or [Path(DEFAULT_OUT)])
     html = render(make_page(reading, baseline, margin, paths)).encode(errors="replace")
     write(out, html)
     click.echo(f"written: {shown_path(out)} ({format_size(len(html))})", err=True)
@@ -143,4 +145,4 @@ def write(out: Path, html: bytes) -> None:
 def show(path: Path) -> None:
     """Open a page in the browser, or say that there is none."""
     if not webbrowser.open(path.absolute().as_uri()):
-        warn(f"no browser was found; open {path} in one")
+        warn(f"no browser was found; open {shell_path(path)} in one")

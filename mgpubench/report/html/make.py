@@ -11,7 +11,7 @@ from mgpubench.format import format_count
 from mgpubench.report.commands import command_to_run
 from mgpubench.report.html.answer import answers_of, caveats_of
 from mgpubench.report.html.findings import explain
-from mgpubench.report.html.method import meanings_of, method_of
+from mgpubench.report.html.method import meanings_of, method_of, modes_of
 from mgpubench.report.html.page import Page
 from mgpubench.report.html.runs_table import runs_columns, shown
 from mgpubench.report.html.sessions import MAX_COMMANDS, Sessions, commands_to_see, sessions_of
@@ -40,6 +40,7 @@ def make_page(
         answers=answers[:MAX_ANSWERS],
         more_answers=len(answers[MAX_ANSWERS:]),
         caveats=caveats_of(rows),
+        modes=modes_of(rows),
         works=[section.title for section in sections],
         versions=_versions(sessions),
         repeat=made_by[-1] if made_by else command_to_run(_of_first_group(rows)),

@@ -37,7 +37,6 @@ MAX_VALUES = 3
 def method_of(rows: Sequence[Row], records: Sequence[RunRecord], margin: float) -> list[str]:
     """Ten lines: the work, the modes, the runs, the figures, and the verdicts."""
     groups = list(dict.fromkeys(row.group for row in rows))
-    modes = [mode for mode in MODES if any(row.mode == mode for row in rows)]
     rounds = len({(record.session_id, record.round) for record in records if record.is_ok})
     confidence = format_confidence(1 - ERROR_RATE)
     return [
@@ -47,7 +46,7 @@ def method_of(rows: Sequence[Row], records: Sequence[RunRecord], margin: float) 
         f"Model: {_values(map(_model, groups))}. Precision: "
         f"{_values(group.precision for group in groups)}.",
         f"Data: {_values(map(_data, groups))}. Batch: {_values(map(_batch, groups))}.",
-        "Modes: " + "; ".join(f"{mode} is {MODES[mode]}" for mode in modes) + ".",
+        f"Modes: {modes_of(rows)}.",
         f"Run: one launch of fresh processes. It warms up for "
         f"{_values(group.warmup_steps for group in groups)} steps, and then measures "
         f"{_values(group.steps for group in groups)} steps: the window.",
@@ -63,6 +62,12 @@ def method_of(rows: Sequence[Row], records: Sequence[RunRecord], margin: float) 
         f"Verdict: equivalent if the whole interval is within {margin * 100:g} % of 1; else "
         "faster or slower if it does not contain 1; else undecided.",
     ]
+
+
+def modes_of(rows: Sequence[Row]) -> str:
+    """The modes that ran, each with what it is."""
+    ran = {row.mode for row in rows}
+    return "; ".join(f"{mode} is {what}" for mode, what in MODES.items() if mode in ran)
 
 
 def meanings_of(headers: Iterable[str]) -> list[tuple[str, str]]:

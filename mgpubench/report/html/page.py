@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import get_args
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
-from markupsafe import Markup
 
 from mgpubench import __version__
 from mgpubench.analysis.stats import Verdict
@@ -43,6 +42,8 @@ class Page:
     more_answers: int
     """Answers that have no place at the top."""
     caveats: Sequence[str]
+    modes: str
+    """The modes that ran, each with what it is."""
     works: Sequence[str]
     """The work of each table, in a few words."""
     versions: str
@@ -74,11 +75,10 @@ def render(page: Page) -> str:
     script = _file("page.js")
     return _template().render(
         page=page,
-        pictures=[Markup(svg) for svg in page.pictures],
         policy=_policy(script),
         generator=GENERATOR,
-        style=Markup(_file("page.css")),
-        script=Markup(script),
+        style=_file("page.css"),
+        script=script,
         runs_numbers=[place for place, column in enumerate(page.runs, 1) if column.is_number],
         rows_of=_rows_of,
         verdicts=VERDICTS,
@@ -121,6 +121,7 @@ def _template() -> Template:
 
 def _finalize(value: object) -> object:
     """Text without characters that control how it is shown. The template escapes it after this."""
-    if isinstance(value, str) and not isinstance(value, Markup) and not value.isprintable():
+    is_html = hasattr(value, "__html__")  # a macro's own output, or marked as safe in the template
+    if isinstance(value, str) and not is_html and not value.isprintable():
         return plain(value)
     return value

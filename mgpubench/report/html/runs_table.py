@@ -53,6 +53,12 @@ _ORDER = (
     *("status", "findings", "error"),
 )
 
+_SAID_OF_ALL: dict[str, Callable[[RunRecord], object]] = {
+    "session": lambda run: run.session_id,
+    "machines": lambda run: run.num_nodes or 1,
+}
+"""Columns that are left out if all runs have the same."""
+
 _ALWAYS = ("mode", "devices", "samples/s", "status")
 
 
@@ -86,11 +92,8 @@ def shown(records: Sequence[RunRecord]) -> list[RunRecord]:
 
 def _is_alike(header: str, records: Sequence[RunRecord]) -> bool:
     """True for a column that would say the same of all runs, and is not needed for that."""
-    of_one = {
-        "session": lambda run: run.session_id,
-        "machines": lambda run: run.num_nodes or 1,
-    }
-    return header in of_one and len({of_one[header](run) for run in records}) < 2
+    identity = _SAID_OF_ALL.get(header)
+    return identity is not None and len({identity(run) for run in records}) < 2
 
 
 def moment(started_at: str) -> str:
