@@ -23,6 +23,9 @@ from mgpubench.report.sentences import answer, caveats, is_paired, sentences_abo
 
 NO_VERDICT = "no verdict"
 
+MAX_PAIRS = 4
+"""So many are named in one sentence."""
+
 MIN_TIMES = 2.0
 """From this ratio on people say `times` and not `percent`."""
 
@@ -31,6 +34,11 @@ MIN_TIMES = 2.0
 class Answer:
     """One comparison, for somebody who does not know the tool."""
 
+    work: str
+    """The title of its table."""
+    pair: str
+    """The two sides: `ddp against dp`; empty if there is no other one."""
+    num_devices: int
     sentence: str
     """As `compare` prints it."""
     verdict: str
@@ -40,15 +48,55 @@ class Answer:
     """Whether it is sure, and why."""
 
 
-def answers_of(rows: Sequence[Row], folders: Folders) -> list[Answer]:
-    """The answers of all groups of equal work.
+def answers_of(rows: Sequence[Row], works: Sequence[str], folders: Folders) -> list[Answer]:
+    """The answers of all groups of equal work, whose titles are `works`.
 
     A group without a comparison of two techniques or variants is answered against its baseline.
     """
-    answers: list[Answer] = []
-    for _, members in groupby(rows, lambda row: row.group):
-        answers += _answers_of_group(list(members), folders)
-    return answers
+    groups = [list(members) for _, members in groupby(rows, lambda row: row.group)]
+    return [
+        found
+        for group, work in zip(groups, works, strict=True)
+        for found in _answers_of_group(group, work, folders)
+    ]
+
+
+def headline(answers: Sequence[Answer]) -> str:
+    """Several answers in one sentence: `ddp against dp: faster on 4 and 8 devices`.
+
+    Empty for a single one, which is a sentence itself.
+    """
+    if len(answers) < 2:
+        return ""
+    is_one_work = len({each.work for each in answers}) == 1
+    pairs = dict.fromkeys(each.pair for each in answers if each.pair)
+    parts = [
+        f"{pair}: {_verdicts([each for each in answers if each.pair == pair], is_one_work)}"
+        for pair in list(pairs)[:MAX_PAIRS]
+    ]
+    more = [f"and {len(pairs) - MAX_PAIRS} more"] if len(pairs) > MAX_PAIRS else []
+    return "; ".join(parts + more)
+
+
+def _verdicts(answers: Sequence[Answer], is_one_work: bool) -> str:
+    """The verdicts of one pair, each with the numbers of devices, or with their count."""
+    parts = []
+    for verdict in dict.fromkeys(each.verdict for each in answers):
+        alike = [each for each in answers if each.verdict == verdict]
+        devices = [str(each.num_devices) for each in alike]
+        place = (
+            f"on {_listed(devices)} {'device' if devices == ['1'] else 'devices'}"
+            if is_one_work
+            else f"in {format_count(len(alike), 'comparison')}"
+        )
+        parts.append(f"{verdict} {place}")
+    return ", ".join(parts)
+
+
+def _listed(words: Sequence[str]) -> str:
+    """`2, 4 and 8`."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def caveats_of(rows: Sequence[Row]) -> list[str]:
@@ -57,7 +105,7 @@ def caveats_of(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(sentence for group in groups for sentence in caveats(group)))
 
 
-def _answers_of_group(rows: list[Row], folders: Folders) -> Iterator[Answer]:
+def _answers_of_group(rows: list[Row], work: str, folders: Folders) -> Iterator[Answer]:
     compared = told(rows) or [
         (row, row.versus_baseline)
         for row in rows
@@ -66,17 +114,23 @@ def _answers_of_group(rows: list[Row], folders: Folders) -> Iterator[Answer]:
     for row, versus in compared:
         assert versus.comparison is not None
         yield Answer(
+            work=work,
+            pair=f"{row_label(row)} against {plain(versus.baseline)}",
+            num_devices=row.num_devices,
             sentence=answer(row, versus, folders),
             verdict=versus.verdict or NO_VERDICT,
             winner=_winner(row, versus),
             certainty=_certainty(versus, versus.comparison),
         )
     if not compared:
-        yield _without_comparison(rows, folders)
+        yield _without_comparison(rows, work, folders)
 
 
-def _without_comparison(rows: list[Row], folders: Folders) -> Answer:
+def _without_comparison(rows: list[Row], work: str, folders: Folders) -> Answer:
     return Answer(
+        work=work,
+        pair="",
+        num_devices=rows[0].num_devices,
         sentence=next(iter(sentences_about(rows, folders)), "there is nothing to compare"),
         verdict=NO_VERDICT,
         winner="Unknown: no two rows were measured in turn.",

@@ -9,17 +9,18 @@ from mgpubench.analysis.compare import compare
 from mgpubench.analysis.row import Baseline, Row
 from mgpubench.format import format_count
 from mgpubench.report.commands import command_to_run
-from mgpubench.report.html.answer import answers_of, caveats_of
+from mgpubench.report.html.answer import answers_of, caveats_of, headline
 from mgpubench.report.html.findings import explain
 from mgpubench.report.html.method import meanings_of, method_of, modes_of
 from mgpubench.report.html.page import Page
 from mgpubench.report.html.runs_table import runs_columns, shown
 from mgpubench.report.html.sessions import MAX_COMMANDS, Sessions, commands_to_see, sessions_of
-from mgpubench.report.sections import Section, describe
+from mgpubench.report.sections import describe
 from mgpubench.results.merge import Reading
 from mgpubench.results.schema import RunRecord
 
 MAX_ANSWERS = 6
+MAX_WORKS = 6
 MAX_LINES = 50
 """Of what could not be read."""
 
@@ -30,18 +31,21 @@ def make_page(
     """The page about some runs. `paths` are those that were read, for the commands to see them."""
     rows = compare(reading.records, baseline, margin)
     sections = describe(rows, reading.folders)
-    answers = answers_of(rows, reading.folders)
+    works = [section.title for section in sections]
+    answers = answers_of(rows, works, reading.folders)
     sessions = sessions_of(reading.records, reading.folders)
     made_by = sessions.commands[-MAX_COMMANDS:]
     listed = shown(reading.records)
     return Page(
-        title=_title(sections),
+        title=_title(works),
         subtitle=_subtitle(reading.records, sessions),
+        headline=headline(answers),
         answers=answers[:MAX_ANSWERS],
         more_answers=len(answers[MAX_ANSWERS:]),
         caveats=caveats_of(rows),
         modes=modes_of(rows),
-        works=[section.title for section in sections],
+        works=works[:MAX_WORKS],
+        more_works=len(works[MAX_WORKS:]),
         versions=_versions(sessions),
         repeat=made_by[-1] if made_by else command_to_run(_of_first_group(rows)),
         sections=sections,
@@ -61,9 +65,13 @@ def make_page(
     )
 
 
-def _title(sections: Sequence[Section]) -> str:
-    more = f" (and {len(sections) - 1} more)" if len(sections) > 1 else ""
-    return f"{sections[0].title}{more}"
+def _title(works: Sequence[str]) -> str:
+    """The work, or what several kinds of work have in common."""
+    if len(works) == 1:
+        return works[0]
+    first, *others = (work.split(", ") for work in works)
+    common = [part for part in first if all(part in other for other in others)]
+    return ", ".join([*common, f"{len(works)} kinds of work"])
 
 
 def _subtitle(records: Sequence[RunRecord], sessions: Sessions) -> str:

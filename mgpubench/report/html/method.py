@@ -27,7 +27,7 @@ MEANINGS = {
     "efficiency": "The speed-up divided by the number of devices. 100 % is perfect scaling.",
     "speed-up": "The throughput divided by that of single.",
     "ratio": "The throughput divided by that of the named row. Above 1 is faster.",
-    "verdict": "Whether the ratio really differs from 1: see below.",
+    "verdict": "Whether the ratio really differs from 1. The method says how it is found.",
 }
 """What the columns of a comparison mean, by the beginning of their headers."""
 

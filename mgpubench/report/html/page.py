@@ -38,6 +38,8 @@ class Page:
 
     title: str
     subtitle: str
+    headline: str
+    """All answers in one sentence; empty if there is one."""
     answers: Sequence[Answer]
     more_answers: int
     """Answers that have no place at the top."""
@@ -46,6 +48,7 @@ class Page:
     """The modes that ran, each with what it is."""
     works: Sequence[str]
     """The work of each table, in a few words."""
+    more_works: int
     versions: str
     repeat: str
     """One command that measures it again."""

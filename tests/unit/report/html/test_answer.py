@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from mgpubench.analysis.compare import compare
-from mgpubench.report.html.answer import Answer, answers_of, caveats_of
+from mgpubench.report.html.answer import Answer, answers_of, caveats_of, headline
+from mgpubench.report.sections import describe
 from mgpubench.report.sentences import NO_FOLDERS, sentences_about
 from mgpubench.results.schema import RunRecord
 from tests.conftest import make_run_record as run
@@ -16,7 +17,8 @@ from tests.unit.report.test_sentences import CLOSE, DDP, DP, NOISE, SINGLE, arou
 
 
 def answered(records: Sequence[RunRecord], margin: float = 0.02) -> list[Answer]:
-    return answers_of(compare(records, None, margin), NO_FOLDERS)
+    rows = compare(records, None, margin)
+    return answers_of(rows, [section.title for section in describe(rows)], NO_FOLDERS)
 
 
 FASTER = [*rounds("dp", DP), *rounds("ddp", DDP)]
@@ -25,9 +27,9 @@ EQUAL = [*rounds("dp", DP), *rounds("ddp", around(DP, 1.001, [step / 10 for step
 
 
 def test_the_sentence_is_that_of_compare() -> None:
-    rows = compare(FASTER, None, 0.02)
-    (answer,) = answers_of(rows, NO_FOLDERS)
-    assert answer.sentence == sentences_about(rows)[0]
+    (answer,) = answered(FASTER)
+    assert answer.sentence == sentences_about(compare(FASTER, None, 0.02))[0]
+    assert answer.work == "resnet50, synthetic data, 224 px, tf32, batch 64 per device, NVIDIA X"
     assert answer.sentence.startswith("ddp against dp on 2 devices: 1.267x (95 % CI ")
 
 
@@ -150,6 +152,39 @@ def test_what_cannot_be_compared_is_said_with_compares_own_words(records: list[R
     assert answer.sentence in sentences_about(compare(records, None, 0.02))
     assert answer.verdict == "no verdict"
     assert answer.certainty.startswith("No. ")
+
+
+def test_one_answer_needs_no_headline() -> None:
+    assert headline(answered(FASTER)) == ""
+
+
+def test_answers_on_several_numbers_of_devices_have_one_sentence() -> None:
+    more = [replace(record, num_devices=devices) for devices in (4, 8) for record in FASTER]
+    close = [replace(record, num_devices=16) for record in CLOSE]
+    assert headline(answered([*FASTER, *more, *close])) == (
+        "ddp against dp: faster on 2, 4 and 8 devices, undecided on 16 devices"
+    )
+
+
+def test_answers_about_several_kinds_of_work_are_counted() -> None:
+    other = [replace(record, model="vgg16") for record in FASTER]
+    third = [replace(record, model="vgg19") for record in SLOWER]
+    assert headline(answered([*FASTER, *other, *third])) == (
+        "ddp against dp: faster in 2 comparisons, slower in 1 comparison"
+    )
+
+
+def test_more_pairs_than_a_sentence_can_hold_are_counted() -> None:
+    variants = [
+        replace(record, variant=f"v{number}", variant_number=number)
+        for number in range(1, 8)
+        for record in rounds("ddp", DDP)
+    ]
+    assert headline(answered(variants)) == (
+        "ddp v2 against v1: equivalent on 2 devices; ddp v3 against v1: equivalent on 2 devices; "
+        "ddp v4 against v1: equivalent on 2 devices; ddp v5 against v1: equivalent on 2 devices; "
+        "and 2 more"
+    )
 
 
 def test_caveats_are_those_without_which_an_answer_misleads() -> None:
