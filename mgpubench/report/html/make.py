@@ -13,6 +13,7 @@ from mgpubench.report.html.answer import answers_of, caveats_of, headline
 from mgpubench.report.html.findings import explain
 from mgpubench.report.html.method import meanings_of, method_of, modes_of
 from mgpubench.report.html.page import Page
+from mgpubench.report.html.pictures import pictures_of
 from mgpubench.report.html.runs_table import runs_columns, shown
 from mgpubench.report.html.sessions import MAX_COMMANDS, Sessions, commands_to_see, sessions_of
 from mgpubench.report.sections import describe
@@ -36,6 +37,7 @@ def make_page(
     sessions = sessions_of(reading.records, reading.folders)
     made_by = sessions.commands[-MAX_COMMANDS:]
     listed = shown(reading.records)
+    pictures, no_pictures = pictures_of(rows, reading)
     return Page(
         title=_title(works),
         subtitle=_subtitle(reading.records, sessions),
@@ -51,8 +53,8 @@ def make_page(
         sections=sections,
         meanings=meanings_of(column.header for each in sections for column in each.columns),
         left_out=_first(reading.warnings),
-        pictures=[],
-        no_pictures="",
+        pictures=pictures,
+        no_pictures=no_pictures,
         findings=explain(rows),
         method=method_of(rows, reading.records, margin),
         sessions=sessions,
