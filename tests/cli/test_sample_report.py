@@ -32,6 +32,7 @@ def test_the_sample_is_as_the_command_writes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
+    pytest.importorskip("matplotlib")
     page = tmp_path / "report.html"
     result = CliRunner().invoke(cli, ["report", "results/example", "--out", str(page)])
     assert result.exit_code == 0, result.output

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from html import escape
@@ -250,7 +251,7 @@ def test_every_picture_has_a_title_and_a_description(html: str) -> None:
 def test_without_matplotlib_a_sentence_says_what_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     html = html_of(THREE_MODES)
     assert "<svg" not in html
     assert f"<p>{escape(NO_MATPLOTLIB)}</p>" in html
