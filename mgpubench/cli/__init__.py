@@ -18,6 +18,7 @@ from mgpubench.format import plain
 COMMANDS = {
     "run": "Train in each mode and write the results.",
     "compare": "Say which is faster, by how much, and whether it is real.",
+    "report": "Write the comparison as a page, to be handed on.",
     "train": "Train a model, with checkpoints and evaluation.",
     "evaluate": "Say how accurate a trained model is.",
     "predict": "Say what a trained model sees in images.",

@@ -18,6 +18,7 @@ from mgpubench.format import (
     format_ratio,
     plain,
 )
+from mgpubench.results.schema import RunRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def machines_column(rows: Sequence[Row]) -> Column:
     return Column("machines", cells, is_optional=True)
 
 
-def row_label(row: Row) -> str:
+def row_label(row: Row | RunRecord) -> str:
     """The mode, what really ran if that differs, and variant or options: `dp (cpu-replicas)`."""
     parts = [row.mode]
     if row.effective_mode not in ("", row.mode):

@@ -54,15 +54,34 @@ def sentences_about(rows: Sequence[Row], folders: Folders = NO_FOLDERS) -> list[
 
 def _answers(rows: Sequence[Row], folders: Folders) -> Iterator[str]:
     """One technique or another, and one variant or another, as a sentence."""
-    for row in rows:
-        against = _answer(row)
-        if against and against.comparison and against.comparison.paired:
-            place = format_count(row.num_devices, "device")
-            yield (
-                f"{row_label(row)} against {plain(against.baseline)} on {place}: "
-                f"{format_ratio(against.ratio)}x ({_evidence(against.comparison)}): "
-                f"{_conclusion(against, folders)}"
-            )
+    for row, versus in told(rows):
+        yield answer(row, versus, folders)
+
+
+def told(rows: Sequence[Row]) -> list[tuple[Row, Versus]]:
+    """The rows that a sentence tells something about, with what they are compared with."""
+    against = ((row, _answer(row)) for row in rows)
+    return [(row, versus) for row, versus in against if versus and is_paired(versus)]
+
+
+def is_paired(versus: Versus) -> bool:
+    """True if a row and its baseline have rounds in common."""
+    return versus.comparison is not None and versus.comparison.paired
+
+
+def answer(row: Row, versus: Versus, folders: Folders) -> str:
+    """A row against another one, with the evidence and the verdict. They have rounds in common."""
+    assert versus.comparison is not None
+    return (
+        f"{row_label(row)} against {plain(versus.baseline)} on "
+        f"{format_count(row.num_devices, 'device')}: {format_ratio(versus.ratio)}x "
+        f"({_evidence(versus.comparison)}): {_conclusion(versus, folders)}"
+    )
+
+
+def caveats(rows: Sequence[Row]) -> list[str]:
+    """The sentences without which an answer would mislead."""
+    return [*_disagreements(rows), *_row_warnings(rows), *_table_notes(rows)]
 
 
 def _answer(row: Row) -> Versus | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import checkpoint
 import loading
+import reporting
 import torch
 import torchvision
 import training
@@ -254,6 +255,7 @@ BENCHES = {
     "import": import_package,
     "info": info,
     "compare": compare,
+    "pages": reporting.pages,
     "relaunch": relaunch,
     "pipeline": loading.pipeline,
     "workers": loading.workers,

@@ -29,7 +29,9 @@ def invoke(*arguments: str) -> str:
 
 
 def test_the_commands_are_those_of_the_contract() -> None:
-    assert sorted(COMMANDS) == ["compare", "evaluate", "export", "info", "predict", "run", "train"]
+    assert sorted(COMMANDS) == [
+        *("compare", "evaluate", "export", "info", "predict", "report", "run", "train")
+    ]
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])

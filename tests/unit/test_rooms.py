@@ -21,7 +21,7 @@ ROOMS: dict[str, set[str]] = {
     "results": set(),
     "machine": {"psutil"},
     "analysis": set(),
-    "report": {"rich", "pandas"},
+    "report": {"jinja2", "pandas", "rich"},
     "launch": set(),
     "training": {"torch"},
     "runners": {"torch"},
@@ -193,12 +193,15 @@ assert result.exit_code == 0, result.output
 """
 
 
-HEAVY = {"torch", "torchvision", "pandas", "rich", "scipy", "numpy"}
+HEAVY = {"torch", "torchvision", "pandas", "rich", "scipy", "numpy", "jinja2"}
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--help",), ("--version",), ("run", "--help"), ("compare", "--help"), ("info", "--help")],
+    [
+        *(("--help",), ("--version",)),
+        *((command, "--help") for command in ("run", "compare", "report", "info")),
+    ],
     ids=" ".join,
 )
 def test_help_and_version_import_nothing_heavy(arguments: tuple[str, ...]) -> None:

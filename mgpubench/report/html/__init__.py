@@ -1,0 +1,1 @@
+"""The page of `mgpubench report`: one file that answers, explains, and shows all runs."""
