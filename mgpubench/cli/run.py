@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mgpubench.cli.node_options import NODE_OPTIONS, NODES, check_modes, take_nodes
+from mgpubench.cli.node_options import NODES, check_modes, take_nodes
 from mgpubench.cli.options import is_given, is_verbose, verbose_option
-from mgpubench.cli.paths import PATH, PATH_TEXT
+from mgpubench.cli.run_options import ROUNDS, SESSION, WITH_RESUME
 from mgpubench.cli.variants import AA, VariantOptions, parse_variants
-from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options, request_of
+from mgpubench.cli.watch_options import WATCHING, Watching
+from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, options, request_of
 from mgpubench.config.nodes import Nodes
-from mgpubench.config.preset import STANDARD
 from mgpubench.config.request import Request
-from mgpubench.config.types import DEFAULT_MAX_ROUNDS, DEFAULT_OUT, DEFAULT_TIMEOUT_S
 from mgpubench.errors import BenchError, RequestRefused
 from mgpubench.format import plain, shell_path, shown_path
 from mgpubench.machine.current_folder import check_current_folder
@@ -29,96 +28,9 @@ if TYPE_CHECKING:
 
     Make = Callable[[Call], Outcome]
 
-WITH_RESUME = {
-    *("resume", "resume_only_missing", "rounds", "until", "max_rounds", "timeout_s"),
-    *("fail_fast", "dry_run", "verbose", *NODE_OPTIONS),
-}
-"""Parameters that may stand beside --resume."""
-
-ROUNDS: tuple[Decorator, ...] = (
-    click.option(
-        "--rounds",
-        type=int,
-        help=f"Runs of every configuration.  [default: {STANDARD.rounds}]",
-    ),
-    click.option(
-        "--until",
-        default="",
-        metavar="decided|WIDTH",
-        help="Add rounds until every comparison is decided, or known to a half-width such as 2%.",
-    ),
-    click.option(
-        "--max-rounds",
-        type=int,
-        help=f"With --until: at most this many rounds.  [default: {DEFAULT_MAX_ROUNDS}]",
-    ),
-    click.option(
-        "--variant",
-        "variants",
-        multiple=True,
-        metavar='"NAME: OPTIONS"',
-        help="Compare several settings: options of this command that change the work, and --env "
-        "NAME=VALUE. Give two or more.",
-    ),
-    click.option(
-        "--aa",
-        is_flag=True,
-        help="Run everything twice, as two equal variants: shows what differs by chance.",
-    ),
-    click.option(
-        "--cool-down",
-        "cool_down_s",
-        type=float,
-        default=0.0,
-        show_default=True,
-        help="Pause between two runs, in seconds.",
-    ),
-    click.option(
-        "--seed",
-        type=int,
-        help="Seed of weights and data and, if given, of the order of the runs.  [default: 0]",
-    ),
-    click.option(
-        "--timeout",
-        "timeout_s",
-        type=float,
-        default=DEFAULT_TIMEOUT_S,
-        show_default=True,
-        help="Time limit for one run, in seconds.",
-    ),
-    click.option(
-        "--out",
-        type=PATH_TEXT,
-        default=DEFAULT_OUT,
-        show_default=True,
-        help="Folder for the session folders.",
-    ),
-)
-
-SESSION: tuple[Decorator, ...] = (
-    click.option("--fail-fast", is_flag=True, help="End the session at the first run that fails."),
-    click.option(
-        "--resume",
-        metavar="SESSION",
-        type=PATH,
-        help="Repeat the incomplete rounds of a session, with its own options. --rounds and "
-        "--until add rounds, and --timeout may be different.",
-    ),
-    click.option(
-        "--resume-only-missing",
-        is_flag=True,
-        help="With --resume: make only the missing and failed runs. They are not paired.",
-    ),
-    click.option(
-        "--dry-run",
-        is_flag=True,
-        help="Print a plan and stop, without touching a device. Each session draws its own order.",
-    ),
-)
-
 
 @click.command()
-@options(DEVICES, NODES, WORK, ROUNDS, PRESETS, SESSION)
+@options(DEVICES, NODES, WORK, ROUNDS, PRESETS, SESSION, WATCHING)
 @verbose_option
 @click.pass_context
 def run(
@@ -128,6 +40,7 @@ def run(
     fail_fast: bool,
     resume: Path | None,
     resume_only_missing: bool,
+    no_telemetry: bool,
     **given: Any,
 ) -> None:
     """Train the same work in each mode, and write the figures to a new session folder.
@@ -138,6 +51,7 @@ def run(
     mgpubench run --data photos/train -b 128     real images
     mgpubench run --smoke                        does it work? (CPU, seconds)
     """
+    watching = Watching(no_telemetry)
     nodes = take_nodes(ctx, given)
     request = make_request(ctx, given)
     check_modes(nodes, request.modes)
@@ -153,7 +67,7 @@ def run(
     if dry_run:
         show()
     else:
-        ctx.exit(perform(make, nodes, fail_fast=fail_fast, verbose=is_verbose(ctx)))
+        ctx.exit(perform(make, nodes, watching, fail_fast=fail_fast, verbose=is_verbose(ctx)))
 
 
 def make_request(ctx: click.Context, given: Mapping[str, Any]) -> Request:
@@ -251,7 +165,9 @@ def say(notices: Iterable[str]) -> None:
         click.echo(f"note: {plain(notice)}", err=True)
 
 
-def perform(make: Make, nodes: Nodes | None, *, fail_fast: bool, verbose: bool) -> int:
+def perform(
+    make: Make, nodes: Nodes | None, watching: Watching, *, fail_fast: bool, verbose: bool
+) -> int:
     """Make the session, print its tables, and return the exit code."""
     from mgpubench.launch.signals import StopSignal
     from mgpubench.report.progress import SessionDisplay
@@ -260,7 +176,8 @@ def perform(make: Make, nodes: Nodes | None, *, fail_fast: bool, verbose: bool) 
     display = SessionDisplay(verbose=verbose)
     with StopSignal().installed() as stop:
         try:
-            outcome = make(Call(sys.argv[1:], display, stop, fail_fast, nodes))
+            sampling = watching.sampling()
+            outcome = make(Call(sys.argv[1:], display, stop, fail_fast, nodes, sampling))
         finally:
             display.close()
         exit_code = conclude(outcome)

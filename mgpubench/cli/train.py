@@ -19,6 +19,7 @@ from mgpubench.cli.train_checks import (
     refuse_measuring_options,
     refuse_unused,
 )
+from mgpubench.cli.watch_options import WATCHING, Watching
 from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options, request_of
 from mgpubench.config.train_request import LOG_EVERY, SCHEDULES, TrainOptions, TrainRequest
 from mgpubench.config.types import DEFAULT_OUT, DEFAULT_TIMEOUT_S
@@ -149,10 +150,10 @@ SESSION: tuple[Decorator, ...] = (
 
 
 @click.command()
-@options(DEVICES, WORK, TRAINING, PRESETS, SESSION)
+@options(DEVICES, WORK, TRAINING, PRESETS, SESSION, WATCHING)
 @verbose_option
 @click.pass_context
-def train(ctx: click.Context, /, resume: str | None, **given: Any) -> None:
+def train(ctx: click.Context, /, resume: str | None, no_telemetry: bool, **given: Any) -> None:
     """Train a model on a folder of images, with checkpoints and evaluation.
 
     \b
@@ -164,12 +165,13 @@ def train(ctx: click.Context, /, resume: str | None, **given: Any) -> None:
     refuse_all_modes(ctx, "a training")
     refuse_starter()
     check_current_folder()
+    watching = Watching(no_telemetry)
     if resume is not None and (resume == "last" or not Path(resume).is_file()):
-        perform(go_on(ctx, given, resume))
+        perform(go_on(ctx, given, resume), watching)
         return
     refuse_unused(ctx, given, resumes=resume is not None)
     checkpoint = None if resume is None else Path(resume)
-    perform(train_new(make_train_request(ctx, given), checkpoint))
+    perform(train_new(make_train_request(ctx, given), checkpoint), watching)
 
 
 hide_measuring_options(train)
@@ -208,7 +210,7 @@ def go_on(ctx: click.Context, given: Mapping[str, Any], resume: str) -> Make:
     return partial(resume_training, saved, resumed_request(saved, asked, options_of))
 
 
-def perform(make: Make) -> None:
+def perform(make: Make, watching: Watching) -> None:
     """Train, and print the epochs."""
     from mgpubench.launch.signals import StopSignal
     from mgpubench.report.training import TrainingProgress, print_epochs
@@ -217,7 +219,7 @@ def perform(make: Make) -> None:
     display = TrainingProgress()
     with StopSignal().installed() as stop:
         try:
-            trained = make(TrainCall(sys.argv[1:], display, stop))
+            trained = make(TrainCall(sys.argv[1:], display, stop, watching.sampling()))
         finally:
             display.close()
         if trained.epochs:

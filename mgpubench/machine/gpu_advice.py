@@ -9,15 +9,7 @@ from mgpubench.config.architectures import has_code_for
 from mgpubench.config.machine_facts import Machine
 from mgpubench.machine.nvidia_smi import CORRUPTED_INFOROM, HELD_BACK
 from mgpubench.machine.system import Survey, TorchBuild
-
-THROTTLE_REASONS = {
-    0x04: "its power limit",
-    0x08: "a hardware slowdown (heat or power)",
-    0x20: "heat",
-    0x40: "heat (hardware)",
-    0x80: "a power brake",
-}
-"""NVML's reasons for lower clocks, without those that are no fault: idle, or set by the user."""
+from mgpubench.results.clock_reasons import THROTTLING, names_of_reasons
 
 MUCH_MIB = 2048
 """Memory in use on a GPU, above what a desktop or the driver itself takes."""
@@ -179,7 +171,8 @@ def _visible_states(survey: Survey) -> States:
 def _held_back(state: Mapping[str, str]) -> Iterator[Advice]:
     """What slows one GPU down. The messages do not name the GPU yet."""
     mask = _number(state, HELD_BACK, 16)
-    reasons = [words for bit, words in THROTTLE_REASONS.items() if int(mask or 0) & bit]
+    names = names_of_reasons(int(mask or 0))
+    reasons = [THROTTLING[name] for name in names if name in THROTTLING]
     if reasons:
         yield Advice(
             "throttled",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mgpubench.analysis.findings.catalogue import has_table_note
 from mgpubench.analysis.findings.kind import Finding
@@ -12,6 +12,7 @@ from mgpubench.errors import BenchError, SessionEnded
 from mgpubench.format import format_duration, format_rate
 from mgpubench.report.live import LiveLines
 from mgpubench.results.schema import RunRecord
+from mgpubench.results.telemetry import Sample
 
 PLAIN_LINE_EVERY_S = 30.0
 PLAIN_LINE_EVERY_SHARE = 0.2
@@ -70,6 +71,9 @@ class SessionDisplay:
     def on_loss(self, loss: float) -> None:
         """Show the loss with the next step count, and at the end of the run."""
         self._loss = f", loss {loss:.4g}"
+
+    def on_devices(self, latest: Mapping[str, Sample]) -> None:
+        """Nothing: a bar has no room for devices."""
 
     def end_run(self, record: RunRecord, error: BenchError | None) -> None:
         """Print the run's throughput, or its error, in one line."""

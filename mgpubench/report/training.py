@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mgpubench.config.train_config import TrainConfig
 from mgpubench.format import (
@@ -17,6 +17,7 @@ from mgpubench.report.columns import Column
 from mgpubench.report.console import open_console
 from mgpubench.report.live import LiveLines
 from mgpubench.report.tables import print_table
+from mgpubench.results.telemetry import Sample
 from mgpubench.results.training import EpochRecord, LossRecord
 
 
@@ -52,6 +53,9 @@ class TrainingProgress:
             return
         rate = format_rate(self._config.run.global_batch / pace_s if pace_s else None)
         self._live.update(completed=steps, rate=f"{rate} images/s")
+
+    def on_devices(self, latest: Mapping[str, Sample]) -> None:
+        """Nothing: a bar has no room for devices."""
 
     def on_loss(self, record: LossRecord) -> None:
         """Print a line of loss."""

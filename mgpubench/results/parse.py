@@ -64,12 +64,22 @@ def _peaks(cell: str) -> str:
     return cell
 
 
+def _shares(cell: str) -> str:
+    if cell and not re.fullmatch(r"([01](\.[0-9]+)?)?(;([01](\.[0-9]+)?)?)*", cell):
+        raise ValueError("not shares of one joined by ';'")
+    return cell
+
+
 _NOT_NEGATIVE = [column for column in number_columns(RunRecord) if column != "step_time_change"]
 
 RUN_ROWS = make_format(
     RunRecord,
     _check,
     also_required=("throughput_samples_per_s",),
-    special={"peak_memory_bytes": _peaks},
+    special={
+        "peak_memory_bytes": _peaks,
+        "peak_reserved_bytes": _peaks,
+        "gpu_utilization_per_device": _shares,
+    },
 )
 """How the rows of runs.csv are read."""

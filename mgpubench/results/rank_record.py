@@ -46,6 +46,11 @@ class RankRecord:
     """The same by the host's clock. Both ends are synchronised, so the two must agree."""
     peak_memory_bytes: list[int]
     """One value for each device of this rank; empty on a CPU."""
+    peak_reserved_bytes: tuple[int, ...] = ()
+    """The most that torch took from the driver, one value for each device; empty on a CPU."""
+    window_ended_s: float | None = None
+    """Reading of `perf_counter` at the end of the window, one clock for all processes of a machine;
+    None if it was not read."""
     final_loss: float
     """Loss of the last step, read after the window."""
     spin_up_s: float = 0.0

@@ -57,6 +57,18 @@ class Figures:
     """Relative change of the step time over the window; None for a short window."""
     skipped_steps: int | None = None
     """Measured steps in which the GradScaler left the weights as they were; None without one."""
+    peak_reserved_bytes: str = ""
+    """Memory that torch took from the driver: one value per device, joined by `;`."""
+    gpu_power_mean_w: float | None = None
+    """Of one GPU. This and what follows is None without NVML, or for a short window."""
+    energy_j: float | None = None
+    samples_per_joule: float | None = None
+    gpu_temperature_max_c: float | None = None
+    gpu_utilization_mean: float | None = None
+    gpu_utilization_per_device: str = ""
+    """One value per device, joined by `;`."""
+    throttle_reasons: str = ""
+    """What slowed a GPU down in the window: names joined by `;`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,6 +177,14 @@ class RunRecord:
     skipped_steps: int | None = None
     warmup_s: float | None = None
     """Spin-up and warm-up steps, of the rank that gives the window. It is in no figure."""
+    peak_reserved_bytes: str = ""
+    gpu_power_mean_w: float | None = None
+    energy_j: float | None = None
+    samples_per_joule: float | None = None
+    gpu_temperature_max_c: float | None = None
+    gpu_utilization_mean: float | None = None
+    gpu_utilization_per_device: str = ""
+    throttle_reasons: str = ""
 
     @property
     def is_ok(self) -> bool:

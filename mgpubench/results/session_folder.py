@@ -79,6 +79,28 @@ class Session:
             columns = [column.name for column in fields(records[0])]  # type: ignore[arg-type]
             append_records(self.folder / name, columns, records)
 
+    def amend(self, key: str, value: object) -> bool:
+        """Add a value to a list in session.json, when the session ends.
+
+        False if the file cannot be written, or is not as it was made: an edit must stay visible.
+        """
+        path = self.folder / SESSION_JSON
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            if document.pop(DIGEST, "") != digest_of(document):
+                return False
+            document[key] = [*document.get(key, []), value]
+            with write_whole(path) as file:
+                file.write(_to_json({**document, DIGEST: digest_of(document)}))
+                lock = os.dup(file.fileno())
+                _lock_file(lock)
+            # The new file is locked before it has its name, and the old one until then.
+            os.dup2(lock, self.lock)
+            os.close(lock)
+        except (OSError, ValueError):
+            return False
+        return True
+
     def keep_steps_of(self, run_ids: Collection[str]) -> None:
         """Leave the steps of all other runs out of steps.csv, in one stroke.
 
@@ -210,18 +232,30 @@ def _refusing(folder: Path) -> Iterator[None]:
 
 
 def _lock(folder: Path) -> int:
-    # session.json exists as long as the session does, and is never written again.
+    # session.json exists as long as the session does. `amend` passes the lock on.
     file = os.open(folder / SESSION_JSON, os.O_RDWR)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock_file(file)
     except BlockingIOError:
         os.close(file)
         raise RequestRefused(
             f"another mgpubench is writing to {folder}", "Wait until it has finished."
         ) from None
-    except OSError:
-        pass  # a file system without locks
     return file
+
+
+def _lock_file(file: int) -> None:
+    """Lock a file by its descriptor.
+
+    Raises:
+        BlockingIOError: if another process has locked it.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return  # a file system without locks
 
 
 def _repair_files(folder: Path, files: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

@@ -6,17 +6,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from mgpubench import __version__
 from mgpubench.analysis.findings.catalogue import findings_of
 from mgpubench.analysis.findings.kind import Finding, MeasuredRun
+from mgpubench.analysis.gpu_metrics import add_gpu_figures
 from mgpubench.analysis.metrics import others_cpu_share, summarize, warmup_s, was_compiled
 from mgpubench.config.machine_facts import Machine, fingerprint_of
 from mgpubench.config.run_config import RunConfig
 from mgpubench.config.types import HALF_PRECISIONS, IMAGE_FOLDER
-from mgpubench.errors import BenchError, Interrupted, SessionEnded
+from mgpubench.errors import BenchError, Interrupted, RunFailed, SessionEnded
 from mgpubench.launch.supervisor import Launcher
 from mgpubench.machine.cpu_usage import cpu_time
 from mgpubench.results.rank_record import RankRecord
@@ -33,6 +35,14 @@ from mgpubench.results.schema import (
 )
 from mgpubench.results.session_folder import Session
 from mgpubench.session.prepare import Workload
+from mgpubench.session.telemetry import (
+    NO_TELEMETRY,
+    Latest,
+    Telemetry,
+    lost_gpu,
+    samples_of,
+    uuids_of,
+)
 from mgpubench.session.workers import launch_run
 
 
@@ -53,6 +63,9 @@ class Display(Protocol):
 
     def on_loss(self, loss: float) -> None:
         """The mean loss of the last steps, over all ranks."""
+
+    def on_devices(self, latest: Latest) -> None:
+        """The last sample of each device."""
 
     def end_run(self, record: RunRecord, error: BenchError | None) -> None:
         """A run has ended, with or without figures."""
@@ -83,12 +96,18 @@ class Recorder:
     """Makes runs, and records each one however it ends."""
 
     def __init__(
-        self, session: Session, workload: Workload, display: Display, sitting: Sitting
+        self,
+        session: Session,
+        workload: Workload,
+        display: Display,
+        sitting: Sitting,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self._session = session
         self._workload = workload
         self._display = display
         self._sitting = sitting
+        self._telemetry = telemetry
 
     @property
     def folder(self) -> Path:
@@ -103,10 +122,11 @@ class Recorder:
         """
         identity = self._identity(config)
         self._display.begin_run(config)
+        self._telemetry.begin_run(identity["run_id"])
         before = cpu_time()
         try:
             ranks = launch_run(
-                launcher, config, self._display.on_steps, on_loss=self._display.on_loss
+                launcher, config, partial(self._on_steps, config), on_loss=self._display.on_loss
             )
         except (Interrupted, SessionEnded) as error:
             try:
@@ -114,9 +134,23 @@ class Recorder:
             finally:
                 raise error
         except BenchError as error:
-            return self._write_failure(identity, "failed", error)
+            self._telemetry.end_run()
+            return self._write_failure(identity, "failed", self._lost_gpu(config) or error)
         others = others_cpu_share(before, cpu_time(), ranks[: config.ranks_per_node[0]])
-        return self._write_result(identity, config, ranks, summarize(config, ranks, others))
+        traces = samples_of(self._telemetry.end_run(), uuids_of(config, self._workload.machine))
+        figures = add_gpu_figures(summarize(config, ranks, others), traces, ranks)
+        return self._write_result(identity, config, ranks, figures)
+
+    def _on_steps(self, config: RunConfig, steps: int) -> None:
+        """Show how far a run is, and end it if it has lost a GPU: its ranks may hang then."""
+        self._display.on_steps(steps)
+        if latest := self._telemetry.latest():
+            self._display.on_devices(latest)
+        if error := self._lost_gpu(config):
+            raise error
+
+    def _lost_gpu(self, config: RunConfig) -> RunFailed | None:
+        return lost_gpu(config, self._workload.machine, self._telemetry.latest())
 
     def _write_result(
         self,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from mgpubench.machine.environment import environment_digest, recorded_environme
 from mgpubench.machine.host import assumed_machine
 from mgpubench.machine.system import Survey
 from mgpubench.results.schema import ModelFacts, RunRecord
-from mgpubench.results.session_folder import open_session, reopen_session
+from mgpubench.results.session_folder import Session, open_session, reopen_session
 from mgpubench.session.document import (
     SavedSession,
     called_part,
@@ -47,6 +48,7 @@ from mgpubench.session.resume import (
 )
 from mgpubench.session.rounds import Maker, Target, session_records
 from mgpubench.session.supervisors import Environment, open_supervisors
+from mgpubench.session.telemetry import Sampling, open_telemetry
 from mgpubench.session.workers import COUNT_GPUS, TORCH, preload_for
 from mgpubench.training.data.listing import ImageListing
 
@@ -74,6 +76,7 @@ class Call:
     """End the session at the first run that fails."""
     nodes: Nodes | None = None
     """The machines of the session, if there are several."""
+    sampling: Sampling = field(default_factory=Sampling)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,12 +123,12 @@ def run_session(request: Request, call: Call) -> Outcome:
         nodes.agree(trained_part(workload))
         called = called_part(request, plan, call.argv)
         document = {**called, **_made_on(survey, nodes), **trained_part(workload)}
+        sitting = Sitting(planned_rounds=plan.rounds, is_sequential=bool(request.until))
         with (
             open_supervisors(supervisor, request, listings, call.stop) as supervisors,
             open_session(Path(request.out), document, datetime.now(UTC)) as session,
+            _recording(session, workload, call, sitting) as recorder,
         ):
-            sitting = Sitting(planned_rounds=plan.rounds, is_sequential=bool(request.until))
-            recorder = Recorder(session, workload, call.display, sitting)
             maker = _maker(_launchers(nodes, supervisors), recorder, request, call)
             maker.make_all(plan, plan.runs, _target(request.until, request.max_rounds))
             return _concluded(session.folder, sitting, nodes)
@@ -166,11 +169,22 @@ def resume_session(resume: Resume, call: Call) -> Outcome:
             _notify(call.display, (*_warnings(listings), *disturbances(survey, saved.plan)))
             _notify(call.display, progress.repeated(runs))
             session.keep_steps_of(progress.finished_ids)
-            recorder = Recorder(session, workload, call.display, sitting)
-            with open_supervisors(supervisor, request, listings, call.stop) as supervisors:
+            with (
+                open_supervisors(supervisor, request, listings, call.stop) as supervisors,
+                _recording(session, workload, call, sitting) as recorder,
+            ):
                 maker = _maker(_launchers(nodes, supervisors), recorder, request, call)
                 maker.make_all(plan, runs, target)
             return _concluded(session.folder, sitting, nodes)
+
+
+@contextmanager
+def _recording(
+    session: Session, workload: Workload, call: Call, sitting: Sitting
+) -> Iterator[Recorder]:
+    """What records the runs, with the telemetry of the devices beside it."""
+    with open_telemetry(session, call.display, sitting.number, call.sampling) as telemetry:
+        yield Recorder(session, workload, call.display, sitting, telemetry)
 
 
 def _made_on(survey: Survey, nodes: Alone) -> dict[str, object]:

@@ -14,6 +14,7 @@ from mgpubench.results.session_folder import open_session
 from mgpubench.results.training import TRAINING_FILES
 from mgpubench.session.document import called_part, installed_part
 from mgpubench.session.prepare import check_out
+from mgpubench.session.telemetry import open_telemetry
 from mgpubench.session.train_prepare import (
     like_checkpoint,
     prepare_training,
@@ -62,6 +63,16 @@ def train_session(
             **prepared.trained_part(images),
         }
         now = datetime.now(UTC)
-        with open_session(Path(request.work.out), document, now, TRAINING_FILES) as session:
-            trainer = Trainer(supervisor, session, call, prepared.machine, first_epoch=first_epoch)
+        with (
+            open_session(Path(request.work.out), document, now, TRAINING_FILES) as session,
+            open_telemetry(session, call.display, 1, call.sampling) as telemetry,
+        ):
+            trainer = Trainer(
+                supervisor,
+                session,
+                call,
+                prepared.machine,
+                first_epoch=first_epoch,
+                telemetry=telemetry,
+            )
             return trainer.train(prepared.config(request, images, session.folder, checkpoint))

@@ -24,6 +24,7 @@ from mgpubench.results.session_folder import SESSION_JSON, reopen_session
 from mgpubench.results.training import EPOCHS_CSV, TRAINING_FILES, last_sitting
 from mgpubench.session.document import SavedSession, load_session
 from mgpubench.session.resume import check_unchanged
+from mgpubench.session.telemetry import open_telemetry
 from mgpubench.session.train_prepare import like_checkpoint, prepare_training
 from mgpubench.session.trainer import TrainCall, Trained, Trainer
 from mgpubench.session.training_images import find_images
@@ -190,8 +191,12 @@ def resume_training(saved: SavedTraining, request: TrainRequest, call: TrainCall
             prepared.check_start(request, start, call.display)
             prepared.check_room(folder)
             config = prepared.config(request, images, folder, start)
-            trainer = Trainer(supervisor, session, call, prepared.machine, sitting, first_epoch)
-            return trainer.train(config)
+            with open_telemetry(session, call.display, sitting, call.sampling) as telemetry:
+                machine = prepared.machine
+                trainer = Trainer(
+                    supervisor, session, call, machine, sitting, first_epoch, telemetry
+                )
+                return trainer.train(config)
 
 
 def read_own_about(supervisor: Supervisor, path: Path, epoch: int) -> About:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from mgpubench.config.machine_facts import Machine
 from mgpubench.config.train_config import TrainConfig
-from mgpubench.errors import BenchError, RunFailed
+from mgpubench.errors import BenchError, Interrupted, RunFailed, SessionEnded
 from mgpubench.format import shell_path
 from mgpubench.launch.cause import find_cause
 from mgpubench.launch.events import EVENTS_FILE, EventReader
@@ -29,6 +29,13 @@ from mgpubench.results.training import (
     LossRecord,
 )
 from mgpubench.session.recorder import device_names
+from mgpubench.session.telemetry import (
+    NO_TELEMETRY,
+    Latest,
+    Sampling,
+    Telemetry,
+    lost_gpu,
+)
 from mgpubench.session.workers import (
     RUNNERS,
     TRAIN_RANK,
@@ -49,6 +56,9 @@ class TrainDisplay(Protocol):
     def on_steps(self, steps: int, pace_s: float | None) -> None:
         """So many steps are done in this call, at so many seconds each."""
 
+    def on_devices(self, latest: Latest) -> None:
+        """The last sample of each device."""
+
     def on_loss(self, record: LossRecord) -> None:
         """There is a line of loss."""
 
@@ -63,6 +73,7 @@ class TrainCall:
     argv: Sequence[str]
     display: TrainDisplay
     stop: StopSignal
+    sampling: Sampling = field(default_factory=Sampling)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +95,7 @@ class Trainer:
     sitting: int = 1
     first_epoch: int = 0
     """Epochs that are behind the training already."""
+    telemetry: Telemetry = NO_TELEMETRY
 
     def train(self, config: TrainConfig) -> Trained:
         """Train to the last epoch.
@@ -93,6 +105,7 @@ class Trainer:
                 signal.
         """
         self.call.display.begin(config, self.first_epoch)
+        self.telemetry.begin_run(self.session.id)
         folder = self.supervisor.make_folder()
         watch = _Watch(self, config, folder)
         job = Job(
@@ -109,7 +122,7 @@ class Trainer:
             explain=partial(find_cause, sizes=config.run.sizes),
         )
         try:
-            self.supervisor.run(job)
+            self._run(job, config)
         except BenchError:
             has_one = latest_checkpoint(config.checkpoints) is not None
             how = "go on from the last checkpoint" if has_one else "begin again"
@@ -117,6 +130,20 @@ class Trainer:
             self.call.display.notice(f"{how} with: {again}")
             raise
         return Trained(self.session.folder, watch.epochs)
+
+    def _run(self, job: Job, config: TrainConfig) -> None:
+        """Run the job to its end. A GPU that was lost is named, whatever its ranks say."""
+        try:
+            self.supervisor.run(job)
+        except (Interrupted, SessionEnded):
+            raise
+        except BenchError as error:
+            self.telemetry.end_run()
+            raise self.lost_gpu(config) or error from error
+
+    def lost_gpu(self, config: TrainConfig) -> RunFailed | None:
+        """The error of a training that has lost a GPU; None if it has not."""
+        return lost_gpu(config.run, self.machine, self.telemetry.latest())
 
     def _listing(self, config: TrainConfig) -> Path:
         return listing_file(self.supervisor, config.run.data)
@@ -159,9 +186,11 @@ class _Watch:
     def __call__(self, elapsed_s: float) -> None:
         count = read_step_count(self._folder / STEP_COUNT_FILE)
         self._trainer.call.display.on_steps(count.steps, count.seconds_per_step)
+        if latest := self._trainer.telemetry.latest():
+            self._trainer.call.display.on_devices(latest)
         self.record_events()
-        if self._diverged is not None:
-            raise self._diverged
+        if error := self._diverged or self._trainer.lost_gpu(self._config):
+            raise error
         self._check_progress(count, elapsed_s)
 
     def record_events(self) -> None:

@@ -55,6 +55,10 @@ class Part:
         """The most memory that torch ever allocated on each device; empty on a CPU."""
         return [torch.cuda.max_memory_allocated(gpu) for gpu in self._gpus]
 
+    def peak_reserved_bytes(self) -> tuple[int, ...]:
+        """The most memory that torch ever took from the driver on each device; empty on a CPU."""
+        return tuple(torch.cuda.max_memory_reserved(gpu) for gpu in self._gpus)
+
     def reset_peak_memory(self) -> None:
         """Start `peak_memory_bytes` again from the present use."""
         for gpu in self._gpus:

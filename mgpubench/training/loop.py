@@ -45,6 +45,8 @@ class Trace:
     """From the pause to the end, by the step clock."""
     host_span_s: float = 0.0
     """The same by the host's clock, with which both ends are synchronised."""
+    ended_s: float = 0.0
+    """The host's clock at the end."""
 
     def wait_share(self, steps: int) -> float:
         """The share of the last `steps` steps in which the host waited for data."""
@@ -70,7 +72,9 @@ def measure(part: Part, wrapped: Wrapped) -> RankRecord:
         window_s=math.fsum(measured_steps(trace.step_times_s, config.steps)),
         clock_span_s=trace.clock_span_s,
         host_span_s=trace.host_span_s,
+        window_ended_s=trace.ended_s,
         peak_memory_bytes=part.peak_memory_bytes(),
+        peak_reserved_bytes=part.peak_reserved_bytes(),
         final_loss=float("nan") if step.last_loss is None else float(step.last_loss),
         remarks=tuple(sorted(feed.remarks)),
         compiling=watch.finish() if watch else None,
@@ -96,7 +100,8 @@ def train(part: Part, step: Step, batches: Iterator[Batch], barrier: Callable[[]
     began_ns = time.perf_counter_ns()
     run.repeat(num_timed, clock)
     part.synchronize()
-    trace.host_span_s = (time.perf_counter_ns() - began_ns) / 1e9
+    ended_ns = time.perf_counter_ns()
+    trace.host_span_s, trace.ended_s = (ended_ns - began_ns) / 1e9, ended_ns / 1e9
     timed_s = clock.intervals_s()
     trace.step_times_s = early.intervals_s() + timed_s
     trace.clock_span_s = math.fsum(timed_s)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from mgpubench.analysis.findings import data, mixed, steadiness, timing, work
+from mgpubench.analysis.findings import data, gpus, mixed, steadiness, timing, work
 from mgpubench.analysis.findings.kind import Finding, FindingKind, MeasuredRun
 
 KINDS: dict[str, FindingKind] = {
     kind.code: kind
-    for kind in (*work.KINDS, *timing.KINDS, *steadiness.KINDS, *data.KINDS, *mixed.KINDS)
+    for kind in (
+        *work.KINDS,
+        *timing.KINDS,
+        *gpus.KINDS,
+        *steadiness.KINDS,
+        *data.KINDS,
+        *mixed.KINDS,
+    )
 }
 """Every kind of finding by its code, in the order in which findings are listed."""
 

@@ -1,0 +1,98 @@
+"""The options of `mgpubench run` about its rounds and its session."""
+
+from __future__ import annotations
+
+import click
+
+from mgpubench.cli.node_options import NODE_OPTIONS
+from mgpubench.cli.paths import PATH, PATH_TEXT
+from mgpubench.cli.work_options import Decorator
+from mgpubench.config.preset import STANDARD
+from mgpubench.config.types import DEFAULT_MAX_ROUNDS, DEFAULT_OUT, DEFAULT_TIMEOUT_S
+
+WITH_RESUME = {
+    *("resume", "resume_only_missing", "rounds", "until", "max_rounds", "timeout_s"),
+    *("fail_fast", "dry_run", "verbose", "no_telemetry", *NODE_OPTIONS),
+}
+"""Parameters that may stand beside --resume."""
+
+ROUNDS: tuple[Decorator, ...] = (
+    click.option(
+        "--rounds",
+        type=int,
+        help=f"Runs of every configuration.  [default: {STANDARD.rounds}]",
+    ),
+    click.option(
+        "--until",
+        default="",
+        metavar="decided|WIDTH",
+        help="Add rounds until every comparison is decided, or known to a half-width such as 2%.",
+    ),
+    click.option(
+        "--max-rounds",
+        type=int,
+        help=f"With --until: at most this many rounds.  [default: {DEFAULT_MAX_ROUNDS}]",
+    ),
+    click.option(
+        "--variant",
+        "variants",
+        multiple=True,
+        metavar='"NAME: OPTIONS"',
+        help="Compare several settings: options of this command that change the work, and --env "
+        "NAME=VALUE. Give two or more.",
+    ),
+    click.option(
+        "--aa",
+        is_flag=True,
+        help="Run everything twice, as two equal variants: shows what differs by chance.",
+    ),
+    click.option(
+        "--cool-down",
+        "cool_down_s",
+        type=float,
+        default=0.0,
+        show_default=True,
+        help="Pause between two runs, in seconds.",
+    ),
+    click.option(
+        "--seed",
+        type=int,
+        help="Seed of weights and data and, if given, of the order of the runs.  [default: 0]",
+    ),
+    click.option(
+        "--timeout",
+        "timeout_s",
+        type=float,
+        default=DEFAULT_TIMEOUT_S,
+        show_default=True,
+        help="Time limit for one run, in seconds.",
+    ),
+    click.option(
+        "--out",
+        type=PATH_TEXT,
+        default=DEFAULT_OUT,
+        show_default=True,
+        help="Folder for the session folders.",
+    ),
+)
+
+SESSION: tuple[Decorator, ...] = (
+    click.option("--fail-fast", is_flag=True, help="End the session at the first run that fails."),
+    click.option(
+        "--resume",
+        metavar="SESSION",
+        type=PATH,
+        help="Repeat the incomplete rounds of a session, with its own options. --rounds and "
+        "--until add rounds, and --timeout may be different.",
+    ),
+    click.option(
+        "--resume-only-missing",
+        is_flag=True,
+        help="With --resume: make only the missing and failed runs. They are not paired.",
+    ),
+    click.option(
+        "--dry-run",
+        is_flag=True,
+        help="Print a plan and stop, without touching a device. Each session draws its own order.",
+    ),
+)
