@@ -85,6 +85,11 @@ def format_rate(samples_per_s: float | None) -> str:
     return UNKNOWN if samples_per_s is None else _significant(samples_per_s, 4)
 
 
+def format_cost(cost: float | None) -> str:
+    """A cost with four significant digits, in the currency of the price: `1.234`."""
+    return UNKNOWN if cost is None else _significant(cost, 4)
+
+
 def format_ratio(ratio: float | None) -> str:
     """A ratio of two throughputs with three decimals: `1.234`."""
     return UNKNOWN if ratio is None else f"{ratio:.3f}"

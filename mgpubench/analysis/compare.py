@@ -16,6 +16,7 @@ from mgpubench.analysis import stats
 from mgpubench.analysis.comparison import conclude
 from mgpubench.analysis.findings.mixed import SUPERLINEAR, UNEQUAL_LOADERS
 from mgpubench.analysis.findings.steadiness import NOT_STEADY, is_steady
+from mgpubench.analysis.gpu_metrics import pooled_samples_per_joule
 from mgpubench.analysis.groups import GROUP_KEY, Group, group_records
 from mgpubench.analysis.metrics import node_efficiency, scaling_efficiency
 from mgpubench.analysis.pairs import evidence_of, interval_of_throughput
@@ -76,6 +77,7 @@ class _Table:
             finding_runs=pool.finding_runs,
             versus_baseline=self._versus_baseline.get(id(pool)),
             versus_dp=versus_dp if pool.mode == "ddp" else None,
+            samples_per_joule=pooled_samples_per_joule(pool.ok_runs),
         )
 
     @cached_property

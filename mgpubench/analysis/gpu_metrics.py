@@ -15,7 +15,7 @@ from itertools import pairwise
 from mgpubench.analysis.metrics import slowest_rank
 from mgpubench.results.clock_reasons import THROTTLING
 from mgpubench.results.rank_record import RankRecord
-from mgpubench.results.schema import Figures
+from mgpubench.results.schema import Figures, RunRecord
 from mgpubench.results.telemetry import Sample
 
 MIN_WINDOW_S = 2.0
@@ -24,10 +24,6 @@ second."""
 
 MAX_GAP_S = 5.0
 """Between two samples that are further apart, energy is unknown."""
-
-JOULES_PER_KWH = 3.6e6
-SECONDS_PER_HOUR = 3600.0
-MILLION = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,30 +169,8 @@ def _per_device(shares: Sequence[float | None]) -> str:
     return ";".join(texts) if any(texts) else ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prices:
-    """What a person pays. None: it does not count."""
-
-    per_hour: float | None = None
-    """For one GPU."""
-    per_kwh: float | None = None
-
-
-def cost_per_million_samples(
-    prices: Prices, num_devices: int, throughput: float | None, per_joule: float | None
-) -> float | None:
-    """The price of a million samples: of the hours of all GPUs, plus of the energy.
-
-    None if a price is given for something that is not known.
-    """
-    total = 0.0
-    if prices.per_hour is not None:
-        if not throughput:
-            return None
-        hours = MILLION / throughput / SECONDS_PER_HOUR
-        total += prices.per_hour * num_devices * hours
-    if prices.per_kwh is not None:
-        if not per_joule:
-            return None
-        total += prices.per_kwh * MILLION / per_joule / JOULES_PER_KWH
-    return total
+def pooled_samples_per_joule(runs: Sequence[RunRecord]) -> float | None:
+    """The samples of several runs, divided by their energy; of the runs whose energy is known."""
+    known = [run for run in runs if run.energy_j is not None and run.samples is not None]
+    samples = sum(run.samples or 0 for run in known)
+    return samples_per_joule(samples, math.fsum(run.energy_j or 0.0 for run in known))

@@ -114,6 +114,10 @@ class Row:
     """None for the baseline itself."""
     versus_dp: Versus | None
     """ddp against dp on as many devices, with any baseline; None if there is no dp."""
+    samples_per_joule: float | None = None
+    """Of the runs whose energy is known."""
+    cost_per_million_samples: float | None = None
+    """None unless there is a price, and all that it is paid for is known."""
 
     @property
     def is_judged(self) -> bool:

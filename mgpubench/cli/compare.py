@@ -15,6 +15,7 @@ from mgpubench.cli.compare_options import (
     parse_baseline_option,
     parse_margin,
     parse_percent,
+    parse_price,
 )
 from mgpubench.cli.compare_plot import (
     OF_PICTURES,
@@ -25,6 +26,7 @@ from mgpubench.cli.compare_plot import (
 )
 from mgpubench.cli.compare_sources import read, read_named
 from mgpubench.cli.paths import PATH
+from mgpubench.cli.streams import warn
 from mgpubench.config.types import DEFAULT_MARGIN, DEFAULT_OUT
 from mgpubench.errors import BenchError, RequestRefused
 
@@ -78,6 +80,20 @@ UNDECIDED_EXIT_CODE = 3
     help="Exit with 1 if anything is surely slower than the baseline, or than before, by more.",
 )
 @click.option(
+    "--price-per-hour",
+    type=float,
+    callback=parse_price,
+    metavar="PRICE",
+    help="Price of one GPU for an hour: shows what a million samples cost.",
+)
+@click.option(
+    "--price-per-kwh",
+    type=float,
+    callback=parse_price,
+    metavar="PRICE",
+    help="Price of the energy, which is added to it.",
+)
+@click.option(
     "--trainings",
     is_flag=True,
     help="Compare the trainings in PATH, even if it has runs too.",
@@ -114,6 +130,7 @@ def compare(
     from mgpubench.cli.compare_trainings import (
         OF_RUNS,
         OF_TRAININGS,
+        PRICES,
         choose_trainings,
         compare_trainings,
         refuse_options,
@@ -124,7 +141,8 @@ def compare(
         raise RequestRefused("--strict has no meaning without --fail-if-slower")
     check_plot(context)
     if before or after:
-        refuse_options(context, OF_TRAININGS | OF_PICTURES, "does not go with --before and --after")
+        others = OF_TRAININGS | OF_PICTURES | PRICES
+        refuse_options(context, others, "does not go with --before and --after")
         refuse_beside_sides(paths, baseline, before, after)
         intervals = compare_before_after(before, after, options)
     elif choose_trainings(paths, wanted_by(context, OF_TRAININGS)):
@@ -169,12 +187,28 @@ def compare_rows(
     reading = read(paths)
     note_trainings(paths or [Path(DEFAULT_OUT)])
     rows = compare_runs(reading.records, baseline, options["margin"])
+    rows = with_costs(rows, options["price_per_hour"], options["price_per_kwh"])
     measured = Measured(rows, reading.records, reading.folders)
     kinds = kinds_to_draw(measured, options["plot_kinds"]) if options["plot"] else ()
     print_rows(rows, options["output_format"], reading.folders)
     if options["plot"]:
         draw_plot(measured, kinds, options["plot"])
     return list(gate_rows(rows))
+
+
+def with_costs(rows: list[Row], per_hour: float | None, per_kwh: float | None) -> list[Row]:
+    """The rows with what a million samples cost, if there is a price."""
+    from mgpubench.analysis.cost import Prices, add_costs
+
+    if per_hour is None and per_kwh is None:
+        return rows
+    priced = add_costs(rows, Prices(per_hour=per_hour, per_kwh=per_kwh))
+    if all(row.cost_per_million_samples is None for row in priced):
+        warn(
+            "no cost is known: rows of a CPU have none, and --price-per-kwh needs the energy, "
+            "which NVML measures"
+        )
+    return priced
 
 
 def compare_before_after(

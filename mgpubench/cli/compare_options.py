@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import click
@@ -65,6 +66,15 @@ def parse_percent(
     if not 0 < percent < 100:  # NaN fails this too
         raise click.BadParameter(f"{text} is not above 0 and below 100.", context, parameter)
     return percent / 100
+
+
+def parse_price(
+    context: click.Context, parameter: click.Parameter, price: float | None
+) -> float | None:
+    """A price above 0, in any currency."""
+    if price is not None and not 0 < price < math.inf:  # NaN fails this too
+        raise click.BadParameter(f"{price:g} is not a price above 0.", context, parameter)
+    return price
 
 
 def parse_baseline_option(

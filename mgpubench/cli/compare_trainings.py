@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from mgpubench.analysis.trainings import TrainingRow
     from mgpubench.results.read_trainings import Training
 
-OF_RUNS = {"margin": "--margin", "allowed": "--fail-if-slower", "strict": "--strict"}
-"""Options that judge a difference. One training is one observation, and cannot be judged."""
+PRICES = {"price_per_hour": "--price-per-hour", "price_per_kwh": "--price-per-kwh"}
+
+OF_RUNS = {"margin": "--margin", "allowed": "--fail-if-slower", "strict": "--strict", **PRICES}
+"""Options that judge a difference. One training is one observation, and cannot be judged. Prices
+are for samples, which a training also evaluates and saves."""
 
 OF_TRAININGS = {"trainings": "--trainings", "to_top1": "--to-accuracy"}
 

@@ -177,12 +177,14 @@ def serve(sampler: Sampler) -> bool:
     lines, next_s = Lines(), time.perf_counter()
     while True:
         asked = lines.wait(max(0.0, next_s - time.perf_counter()))
-        if asked is None or BYE in asked:
-            return asked is not None
+        if asked is None:
+            return False
         if not asked:
             next_s = max(next_s + INTERVAL_S, time.perf_counter())
             sampler.sample()
         for line in asked:
+            if line == BYE:
+                return True
             obey(sampler, line)
 
 

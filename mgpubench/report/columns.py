@@ -11,6 +11,7 @@ from mgpubench.analysis.stats import ERROR_RATE, Interval
 from mgpubench.format import (
     UNKNOWN,
     format_confidence,
+    format_cost,
     format_count,
     format_interval,
     format_percent,
@@ -56,6 +57,16 @@ def comparison_columns(rows: Sequence[Row]) -> list[Column]:
         Column(
             "efficiency\nover machines",
             [format_percent(row.node_efficiency) for row in rows],
+            is_optional=True,
+        ),
+        Column(
+            "samples\nper joule",
+            [format_rate(row.samples_per_joule) for row in rows],
+            is_optional=True,
+        ),
+        Column(
+            "cost of 1M\nsamples",
+            [format_cost(row.cost_per_million_samples) for row in rows],
             is_optional=True,
         ),
         *_speedup_columns(rows, baseline),

@@ -56,6 +56,8 @@ def _row_object(row: Row) -> dict[str, object]:
         "versus_dp": _versus_object(row.versus_dp),
         "num_nodes": row.num_nodes,
         "node_efficiency": row.node_efficiency,
+        "samples_per_joule": row.samples_per_joule,
+        "cost_per_million_samples": row.cost_per_million_samples,
     }
 
 
@@ -133,5 +135,7 @@ CSV_COLUMNS: dict[str, Value] = {
     **_versus_columns("versus_dp", lambda row: row.versus_dp),
     "num_nodes": lambda row: row.num_nodes,
     "node_efficiency": lambda row: row.node_efficiency,
+    "samples_per_joule": lambda row: row.samples_per_joule,
+    "cost_per_million_samples": lambda row: row.cost_per_million_samples,
 }
 """The columns in their order, and the value of each in a row."""

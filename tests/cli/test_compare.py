@@ -299,3 +299,36 @@ def test_compare_works_with_a_broken_torch(write, tmp_path):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "equivalent within 2 %" in done.stdout
+
+
+def test_prices_give_the_cost_of_a_million_samples(write):
+    """100 samples/s on 2 GPUs: 2.778 h x 2 x 0.36 = 2. 0.5 samples/J: 0.5556 kWh x 0.36 = 0.2."""
+    path = write(
+        DP_AND_DDP.replace("throughput_samples_per_s", "throughput_samples_per_s,samples,energy_j")
+        .replace("100.0", "100.0,50,100")
+        .replace("162.0", "162.0,50,")
+    )
+    result = invoke(path, "--price-per-hour", "0.36", "--price-per-kwh", "0.36", "--format", "json")
+    dp, ddp = json.loads(result.stdout)
+    assert dp["cost_per_million_samples"] == pytest.approx(2.2)
+    assert dp["samples_per_joule"] == pytest.approx(0.5)
+    assert ddp["cost_per_million_samples"] is None
+    table = invoke(path, "--price-per-hour", "0.36").stdout
+    assert "cost of 1M" in table
+    assert "cost" not in invoke(path).stdout
+
+
+@pytest.mark.parametrize("price", ["0", "-1", "nan", "inf", "cheap"])
+def test_a_price_is_a_number_above_0(write, price):
+    assert invoke(write(DP_AND_DDP), "--price-per-hour", price).exit_code == 2
+
+
+def test_a_price_that_has_no_effect_is_mentioned(write):
+    result = invoke(write(DP_AND_DDP), "--price-per-kwh", "0.3")
+    assert result.exit_code == 0
+    assert result.stderr.startswith("warning: no cost is known: ")
+    sides = invoke(
+        "--before", write(DP_AND_DDP), "--after", write(DP_AND_DDP), "--price-per-kwh", 1
+    )
+    assert sides.exit_code == 2
+    assert "--price-per-kwh does not go with --before and --after" in sides.stderr

@@ -24,6 +24,7 @@ from mgpubench.machine.system import Survey
 from mgpubench.results.read import read_runs
 from mgpubench.results.schema import RunRecord, StepRecord
 from mgpubench.results.session_folder import open_session
+from mgpubench.results.telemetry import TelemetryRecord
 from mgpubench.results.training import EpochRecord, LossRecord
 from mgpubench.session.document import called_part
 from tests.unit.machine.test_advice import SYSTEM
@@ -189,6 +190,7 @@ def test_no_page_or_source_names_a_path_of_a_developers_machine() -> None:
         ("steps.csv", StepRecord),
         ("epochs.csv", EpochRecord),
         ("losses.csv", LossRecord),
+        ("telemetry.csv", TelemetryRecord),
     ],
 )
 def test_every_column_is_explained_in_its_order(file: str, record: type) -> None:

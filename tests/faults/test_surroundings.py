@@ -479,7 +479,9 @@ def test_nothing_is_written_outside_out_and_nothing_stays_in_tmpdir(
     assert os.listdir(tmp_path / "home") == os.listdir(short_folder) == []
     assert sorted(os.listdir(tmp_path / "work")) == ["out", "stderr.txt", "stdout.txt"]
     (session,) = (tmp_path / "work" / "out").iterdir()
-    assert sorted(os.listdir(session)) == ["runs.csv", "session.json", "steps.csv"]
+    assert sorted(os.listdir(session)) == [
+        *("runs.csv", "session.json", "steps.csv", "telemetry.csv"),
+    ]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

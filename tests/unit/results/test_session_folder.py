@@ -63,6 +63,9 @@ def test_header_of_runs_csv_is_the_contract(session):
     added += ["loader_workers", "dataset_digest", "variant", "variant_number", "sitting"]
     added += ["environment", "method_version", "rounds_added", "step_time_change"]
     added += ["optimizer", "accumulate", "skipped_steps", "warmup_s"]
+    added += ["peak_reserved_bytes", "gpu_power_mean_w", "energy_j", "samples_per_joule"]
+    added += ["gpu_temperature_max_c", "gpu_utilization_mean", "gpu_utilization_per_device"]
+    added += ["throttle_reasons"]
     assert rows(session.folder / "runs.csv") == [RUN_HEADER.split() + added]
 
 
