@@ -259,6 +259,7 @@ def summarize(
     samples = sum(sum(measured_steps(rank.samples, config.steps)) for rank in ranks)
     throughput = throughput_samples_per_s(samples, slowest.window_s)
     memory = [peak for rank in ranks for peak in rank.peak_memory_bytes]
+    reserved = [peak for rank in ranks for peak in rank.peak_reserved_bytes]
     return Figures(
         samples=samples,
         window_s=slowest.window_s,
@@ -270,6 +271,7 @@ def summarize(
         step_time_max_s=max(times),
         data_wait_s=math.fsum(measured_steps(slowest.data_waits_s, config.steps)),
         peak_memory_bytes=";".join(map(str, memory)),
+        peak_reserved_bytes=";".join(map(str, reserved)),
         skipped_images=skipped_images(config, ranks),
         compile_s=compile_s(ranks),
         recompiles=recompiles(ranks),

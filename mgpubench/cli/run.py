@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -41,6 +41,7 @@ def run(
     resume: Path | None,
     resume_only_missing: bool,
     no_telemetry: bool,
+    show_shards: bool,
     **given: Any,
 ) -> None:
     """Train the same work in each mode, and write the figures to a new session folder.
@@ -53,6 +54,8 @@ def run(
     """
     watching = Watching(no_telemetry)
     nodes = take_nodes(ctx, given)
+    if show_shards:
+        print_shards_instead(ctx, given, nodes)
     request = make_request(ctx, given)
     check_modes(nodes, request.modes)
     check_current_folder()
@@ -68,6 +71,22 @@ def run(
         show()
     else:
         ctx.exit(perform(make, nodes, watching, fail_fast=fail_fast, verbose=is_verbose(ctx)))
+
+
+def print_shards_instead(
+    ctx: click.Context, given: Mapping[str, Any], nodes: Nodes | None
+) -> NoReturn:
+    """Print who gets what of a batch, and end."""
+    from mgpubench.cli.shards import show_shards
+
+    for name, option in (("resume", "--resume"), ("dry_run", "--dry-run")):
+        if ctx.params[name]:
+            raise RequestRefused(f"--show-shards and {option} exclude each other")
+    if nodes is not None:
+        raise RequestRefused("--show-shards is for one machine")
+    check_current_folder()
+    show_shards(partial(make_request, ctx), given)
+    ctx.exit(0)
 
 
 def make_request(ctx: click.Context, given: Mapping[str, Any]) -> Request:

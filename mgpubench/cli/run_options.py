@@ -91,6 +91,12 @@ SESSION: tuple[Decorator, ...] = (
         help="With --resume: make only the missing and failed runs. They are not paired.",
     ),
     click.option(
+        "--show-shards",
+        is_flag=True,
+        help="Print what every replica and rank gets of one batch, and stop. The batch may leave "
+        "a rest.",
+    ),
+    click.option(
         "--dry-run",
         is_flag=True,
         help="Print a plan and stop, without touching a device. Each session draws its own order.",

@@ -22,7 +22,7 @@ from mgpubench.format import (
     format_percent,
     plain,
 )
-from mgpubench.report.columns import Column, row_label
+from mgpubench.report.columns import Column, row_label, without_empty
 from mgpubench.report.console import open_console
 from mgpubench.report.tables import print_comparison, print_table
 from mgpubench.results.schema import RunRecord
@@ -39,7 +39,7 @@ def print_summary(records: Sequence[RunRecord], folder: Path) -> None:
     print_comparison(rows, console, {record.session_id: folder for record in records})
     console.print()
     console.print(Text(STEPS_TITLE, style="bold"), soft_wrap=True)
-    print_table(_step_columns(rows, records), console)
+    print_table(without_empty(_step_columns(rows, records)), console)
 
 
 def print_runs(runs: Sequence[RunConfig]) -> None:
@@ -91,7 +91,18 @@ def _step_columns(rows: Sequence[Row], records: Sequence[RunRecord]) -> list[Col
             )
         ),
         Column("data wait", [format_percent(cell.get("data_wait_share")) for cell in cells]),
+        Column(
+            "samples\nper device",
+            [_samples(_key(row), records) for row in rows],
+            is_optional=True,
+        ),
         Column("peak GiB\nper device", [_peaks(_key(row), records) for row in rows]),
+        Column(
+            "reserved GiB\nper device",
+            [_peaks(_key(row), records, "peak_reserved_bytes") for row in rows],
+            is_optional=True,
+        ),
+        Column("GPU use\nper device", [_use(_key(row), records) for row in rows], is_optional=True),
         *_compile_column(rows, records),
     ]
 
@@ -122,15 +133,39 @@ def _medians(records: Sequence[RunRecord]) -> dict[tuple[object, ...], dict[str,
     return {key: row.dropna().to_dict() for key, row in medians.iterrows()}
 
 
-def _peaks(key: tuple[object, ...], records: Sequence[RunRecord]) -> str:
+def _samples(key: tuple[object, ...], records: Sequence[RunRecord]) -> str:
+    """The samples of one device in a window. All devices take as many."""
+    known = [
+        record.samples // record.num_devices
+        for record in records
+        if record.is_ok and _key(record) == key and record.samples is not None
+    ]
+    return str(known[0]) if known else UNKNOWN
+
+
+def _peaks(
+    key: tuple[object, ...], records: Sequence[RunRecord], column: str = "peak_memory_bytes"
+) -> str:
     """The highest peak of each device over the runs. DataParallel uses the first one more."""
     peaks = [
-        [int(peak) for peak in record.peak_memory_bytes.split(";")]
+        [int(peak) for peak in getattr(record, column).split(";")]
         for record in records
-        if record.is_ok and _key(record) == key and record.peak_memory_bytes
+        if record.is_ok and _key(record) == key and getattr(record, column)
     ]
     devices = zip_longest(*peaks, fillvalue=0)
     return " ".join(format_gibibytes(max(device)) for device in devices) or UNKNOWN
+
+
+def _use(key: tuple[object, ...], records: Sequence[RunRecord]) -> str:
+    """The mean use of each device over the runs. DataParallel uses the first one more."""
+    shares = [
+        [float(share) if share else None for share in record.gpu_utilization_per_device.split(";")]
+        for record in records
+        if record.is_ok and _key(record) == key and record.gpu_utilization_per_device
+    ]
+    devices = ([share for share in device if share is not None] for device in zip_longest(*shares))
+    means = [sum(known) / len(known) if known else None for known in devices]
+    return " ".join(UNKNOWN if mean is None else f"{mean:.0%}" for mean in means) or UNKNOWN
 
 
 def _key(run: Row | RunRecord) -> tuple[object, ...]:

@@ -99,7 +99,9 @@ def results(tmp_path: Path, photos: Callable[..., Path], monkeypatch: pytest.Mon
 def test_commands_of_the_readme_run(command: str) -> None:
     """Runs that would need GPUs are only planned here, as if the GPUs were there."""
     arguments = shlex.split(command)[1:]
-    if arguments[0] == "run" and "--smoke" not in arguments:
+    if "--show-shards" in arguments:
+        arguments += ["--device", "cpu", "--model", "tiny-cnn"]
+    elif arguments[0] == "run" and "--smoke" not in arguments:
         arguments.append("--dry-run")
         if not {"--gpus", "--resume"} & set(arguments):
             arguments += ["--gpus", "8"]
@@ -203,3 +205,20 @@ def test_every_column_is_explained_in_its_order(file: str, record: type) -> None
 def test_every_finding_is_explained_and_no_other() -> None:
     page = (ROOT / "docs" / "findings.md").read_text()
     assert re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE) == list(KINDS)
+
+
+DEVICES = re.findall(
+    r"^(?:CUDA_VISIBLE_DEVICES=\S* )?mgpubench (run .*)$",
+    (ROOT / "docs" / "devices.md").read_text(),
+    re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize("command", DEVICES)
+def test_commands_of_the_page_about_devices_are_possible(command: str) -> None:
+    arguments = [word for word in shlex.split(command) if word != "--show-shards"]
+    # A rest, and several replicas on a GPU that is not there, are not for a dry run.
+    equal = ["92" if word == "90" and "4" in arguments else word for word in arguments]
+    equal = [word for word in equal if word != "--oversubscribe"]
+    result = CliRunner().invoke(cli, [*equal, "--dry-run"])
+    assert result.exit_code == 0, result.output

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mgpubench.analysis.findings import data, mixed, steadiness, timing, work
+from mgpubench.analysis.findings import data, gpus, mixed, steadiness, timing, work
 from mgpubench.analysis.findings.catalogue import KINDS, findings_of, has_table_note
 from mgpubench.analysis.findings.kind import Finding, MeasuredRun, no_check
 from mgpubench.analysis.findings.timing import clock_disagreement
@@ -341,7 +341,8 @@ def test_problems_of_torch_compile_are_named(
 
 
 def test_every_kind_has_a_code_of_its_own_and_an_explanation() -> None:
-    kinds = [*work.KINDS, *timing.KINDS, *steadiness.KINDS, *data.KINDS, *mixed.KINDS]
+    parts = (work, timing, gpus, steadiness, data, mixed)
+    kinds = [kind for part in parts for kind in part.KINDS]
     assert list(KINDS) == [kind.code for kind in kinds]
     assert list(KINDS.values()) == kinds
     for kind in kinds:

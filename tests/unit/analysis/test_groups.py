@@ -312,6 +312,9 @@ def test_every_column_of_a_run_is_either_compared_shown_or_known_not_to_matter()
             "loader_workers",
         ),
         *("variant", "variant_number", "sitting", "rounds_added", "step_time_change"),
+        *("peak_reserved_bytes", "gpu_power_mean_w", "energy_j", "samples_per_joule"),
+        *("gpu_temperature_max_c", "gpu_utilization_mean", "gpu_utilization_per_device"),
+        "throttle_reasons",
         *("device_names", "python_version"),  # in the key as device_models and python
     }
     assert set(GROUP_KEY) - {field.name for field in fields(RunRecord)} == {

@@ -36,7 +36,7 @@ ROWS = compared(THREE_MODES)
 JSON_KEYS = (
     "group variant mode effective_mode num_devices options runs failed interrupted "
     "throughput_samples_per_s throughput_ci speedup speedup_ci scaling_efficiency findings "
-    "versus_baseline versus_dp num_nodes node_efficiency"
+    "versus_baseline versus_dp num_nodes node_efficiency samples_per_joule cost_per_million_samples"
 )
 VERSUS_KEYS = (
     "baseline ratio ratio_ci confidence method sessions disagree pairs paired verdict rounds_needed"
@@ -94,7 +94,8 @@ CSV_HEADER = (
     "versus_pairs versus_paired versus_verdict versus_rounds_needed "
     "versus_dp_ratio versus_dp_ratio_ci_low versus_dp_ratio_ci_high versus_dp_confidence "
     "versus_dp_method versus_dp_sessions versus_dp_disagree versus_dp_pairs versus_dp_paired "
-    "versus_dp_verdict versus_dp_rounds_needed num_nodes node_efficiency"
+    "versus_dp_verdict versus_dp_rounds_needed num_nodes node_efficiency samples_per_joule "
+    "cost_per_million_samples"
 )
 
 

@@ -93,6 +93,27 @@ RECORDS = [
 ]
 
 
+def test_the_load_of_each_device_is_shown_if_it_is_known(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The highest peaks and the mean use over the runs; 800 samples are 400 for each device."""
+    load = {
+        "samples": 800,
+        "peak_memory_bytes": f"{3 * GIB};{GIB}",
+        "peak_reserved_bytes": f"{4 * GIB};{2 * GIB}",
+    }
+    runs = [
+        record("dp", 2, 100.0, **load, gpu_utilization_per_device="0.900;0.500"),
+        record("dp", 2, 100.0, **load, gpu_utilization_per_device="0.800;"),
+        record("dp", 2, 100.0, **load),
+    ]
+    print_summary(runs, FOLDER)
+    header, names, _, row = steps_table(lines(capsys))
+    assert header.split()[-7:] == ["samples", "peak", "GiB", "reserved", "GiB", "GPU", "use"]
+    assert names.split()[-8:] == ["per", "device"] * 4
+    assert row.split()[-7:] == ["400", "3.00", "1.00", "4.00", "2.00", "85%", "50%"]
+
+
 def test_steps_are_medians_and_peaks_maxima_over_the_runs_that_succeeded(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
