@@ -40,6 +40,7 @@ def run(
     fail_fast: bool,
     resume: Path | None,
     resume_only_missing: bool,
+    live: bool,
     no_telemetry: bool,
     show_shards: bool,
     **given: Any,
@@ -52,7 +53,7 @@ def run(
     mgpubench run --data photos/train -b 128     real images
     mgpubench run --smoke                        does it work? (CPU, seconds)
     """
-    watching = Watching(no_telemetry)
+    watching = Watching(live, no_telemetry)
     nodes = take_nodes(ctx, given)
     if show_shards:
         print_shards_instead(ctx, given, nodes)
@@ -192,10 +193,10 @@ def perform(
     from mgpubench.report.progress import SessionDisplay
     from mgpubench.session.run import Call
 
-    display = SessionDisplay(verbose=verbose)
+    sampling, lines = watching.open()
+    display = SessionDisplay(verbose=verbose, live=lines)
     with StopSignal().installed() as stop:
         try:
-            sampling = watching.sampling()
             outcome = make(Call(sys.argv[1:], display, stop, fail_fast, nodes, sampling))
         finally:
             display.close()

@@ -12,7 +12,7 @@ from mgpubench.config.types import DEFAULT_MAX_ROUNDS, DEFAULT_OUT, DEFAULT_TIME
 
 WITH_RESUME = {
     *("resume", "resume_only_missing", "rounds", "until", "max_rounds", "timeout_s"),
-    *("fail_fast", "dry_run", "verbose", "no_telemetry", *NODE_OPTIONS),
+    *("fail_fast", "dry_run", "verbose", "no_telemetry", "live", *NODE_OPTIONS),
 }
 """Parameters that may stand beside --resume."""
 

@@ -153,7 +153,9 @@ SESSION: tuple[Decorator, ...] = (
 @options(DEVICES, WORK, TRAINING, PRESETS, SESSION, WATCHING)
 @verbose_option
 @click.pass_context
-def train(ctx: click.Context, /, resume: str | None, no_telemetry: bool, **given: Any) -> None:
+def train(
+    ctx: click.Context, /, resume: str | None, live: bool, no_telemetry: bool, **given: Any
+) -> None:
     """Train a model on a folder of images, with checkpoints and evaluation.
 
     \b
@@ -165,7 +167,7 @@ def train(ctx: click.Context, /, resume: str | None, no_telemetry: bool, **given
     refuse_all_modes(ctx, "a training")
     refuse_starter()
     check_current_folder()
-    watching = Watching(no_telemetry)
+    watching = Watching(live, no_telemetry)
     if resume is not None and (resume == "last" or not Path(resume).is_file()):
         perform(go_on(ctx, given, resume), watching)
         return
@@ -216,10 +218,11 @@ def perform(make: Make, watching: Watching) -> None:
     from mgpubench.report.training import TrainingProgress, print_epochs
     from mgpubench.session.trainer import TrainCall
 
-    display = TrainingProgress()
+    sampling, lines = watching.open()
+    display = TrainingProgress(lines)
     with StopSignal().installed() as stop:
         try:
-            trained = make(TrainCall(sys.argv[1:], display, stop, watching.sampling()))
+            trained = make(TrainCall(sys.argv[1:], display, stop, sampling))
         finally:
             display.close()
         if trained.epochs:

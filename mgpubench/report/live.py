@@ -4,16 +4,40 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mgpubench.format import plain
 from mgpubench.report.console import open_console
+from mgpubench.results.telemetry import Sample
 
 MIN_BAR_WIDTH = 80
 """In a narrower terminal the bar would truncate its numbers, so there are plain lines."""
+
+
+class Lines(Protocol):
+    """Where lines and progress are shown."""
+
+    console: Console
+
+    @property
+    def has_bar(self) -> bool:
+        """True if progress is drawn, so that no line is needed about it."""
+
+    def update(self, **changes: Any) -> None:
+        """Change what is drawn: `completed`, `total`, `description`, `rate`."""
+
+    def show_devices(self, latest: Mapping[str, Sample]) -> None:
+        """Show the last sample of each device, if there is room for it."""
+
+    def line(self, text: str) -> None:
+        """Show a line."""
+
+    def close(self) -> None:
+        """Remove what is drawn."""
 
 
 class LiveLines:
@@ -41,6 +65,9 @@ class LiveLines:
         """Change the bar, if there is one: `completed`, `total`, `description`, `rate`."""
         if self._bar is not None:
             self._bar.update(self._task, **changes)
+
+    def show_devices(self, latest: Mapping[str, Sample]) -> None:
+        """Nothing: a bar has no room for devices."""
 
     def line(self, text: str) -> None:
         """Print a line."""

@@ -10,7 +10,7 @@ from mgpubench.analysis.findings.kind import Finding
 from mgpubench.config.run_config import RunConfig
 from mgpubench.errors import BenchError, SessionEnded
 from mgpubench.format import format_duration, format_rate
-from mgpubench.report.live import LiveLines
+from mgpubench.report.live import Lines, LiveLines
 from mgpubench.results.schema import RunRecord
 from mgpubench.results.telemetry import Sample
 
@@ -23,9 +23,9 @@ log of a day has some 50 of them."""
 class SessionDisplay:
     """A `recorder.Display` on stderr."""
 
-    def __init__(self, *, verbose: bool) -> None:
+    def __init__(self, *, verbose: bool, live: Lines | None = None) -> None:
         self._verbose = verbose
-        self._live = LiveLines()
+        self._live: Lines = LiveLines() if live is None else live
         self._num_runs = self._num_steps = 0
         """Of this call, as far as they are known."""
         self._config: RunConfig | None = None
@@ -55,7 +55,9 @@ class SessionDisplay:
         self._config = config
         self._run_began_s = time.monotonic()
         self._loss = ""
-        self._live.update(description=self._name(config), rate="starting")
+        self._live.update(
+            description=self._name(config), rate="starting", samples_per_step=config.global_batch
+        )
 
     def on_steps(self, steps: int) -> None:
         """Show the steps done, their rate and the time left."""
@@ -73,7 +75,8 @@ class SessionDisplay:
         self._loss = f", loss {loss:.4g}"
 
     def on_devices(self, latest: Mapping[str, Sample]) -> None:
-        """Nothing: a bar has no room for devices."""
+        """Show the devices, if there is a screen."""
+        self._live.show_devices(latest)
 
     def end_run(self, record: RunRecord, error: BenchError | None) -> None:
         """Print the run's throughput, or its error, in one line."""

@@ -15,7 +15,7 @@ from mgpubench.format import (
 )
 from mgpubench.report.columns import Column
 from mgpubench.report.console import open_console
-from mgpubench.report.live import LiveLines
+from mgpubench.report.live import Lines, LiveLines
 from mgpubench.report.tables import print_table
 from mgpubench.results.telemetry import Sample
 from mgpubench.results.training import EpochRecord, LossRecord
@@ -24,8 +24,8 @@ from mgpubench.results.training import EpochRecord, LossRecord
 class TrainingProgress:
     """A `session.trainer.TrainDisplay` on stderr: a bar on a terminal, plain lines in a pipe."""
 
-    def __init__(self) -> None:
-        self._live = LiveLines()
+    def __init__(self, live: Lines | None = None) -> None:
+        self._live: Lines = LiveLines() if live is None else live
         self._config: TrainConfig | None = None
         self._began_s = time.monotonic()
         self._first_epoch = 0
@@ -45,7 +45,11 @@ class TrainingProgress:
             f"{format_count(config.steps_per_epoch, 'step')}, batch {config.run.global_batch}"
         )
         total = epochs * config.steps_per_epoch
-        self._live.update(total=total, description=config.run.label)
+        self._live.update(
+            total=total,
+            description=f"training {config.run.label}",
+            samples_per_step=config.run.global_batch,
+        )
 
     def on_steps(self, steps: int, pace_s: float | None) -> None:
         """Show the steps done, and the images per second."""
@@ -55,7 +59,8 @@ class TrainingProgress:
         self._live.update(completed=steps, rate=f"{rate} images/s")
 
     def on_devices(self, latest: Mapping[str, Sample]) -> None:
-        """Nothing: a bar has no room for devices."""
+        """Show the devices, if there is a screen."""
+        self._live.show_devices(latest)
 
     def on_loss(self, record: LossRecord) -> None:
         """Print a line of loss."""

@@ -174,17 +174,22 @@ class SampledTelemetry:
 
 
 def _start(path: Path, terminal: int | None) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-P", "-m", SAMPLER, str(path.absolute())]
-    return subprocess.Popen(
-        [*command, *([] if terminal is None else [str(terminal)])],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=_environment(),
-        # Ctrl-C and Ctrl-Z in the terminal are for the parent, which decides.
-        start_new_session=True,
-        pass_fds=() if terminal is None else (terminal,),
-    )
+    # Not the terminal's own descriptor: the sampler's stderr leads nowhere.
+    passed = [] if terminal is None else [os.dup(terminal)]
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", SAMPLER, str(path.absolute()), *map(str, passed)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=_environment(),
+            # Ctrl-C and Ctrl-Z in the terminal are for the parent, which decides.
+            start_new_session=True,
+            pass_fds=passed,
+        )
+    finally:
+        for descriptor in passed:
+            os.close(descriptor)
 
 
 def _environment() -> dict[str, str]:

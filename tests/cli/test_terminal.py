@@ -8,10 +8,14 @@ import re
 import subprocess
 import sys
 import termios
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.fakes import nvml_environment
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 COLOUR = re.compile(r"\x1b\[[0-9;]*\b(3[0-9]|4[0-9]|9[0-7]|10[0-7])\b[0-9;]*m")
@@ -103,3 +107,33 @@ def test_a_run_in_a_terminal_gives_the_cursor_back(barred: Shown) -> None:
 def test_a_bar_has_no_colour_with_no_color(barred: Shown) -> None:
     """C65."""
     assert not COLOUR.search(barred.text)
+
+
+def test_a_live_screen_shows_the_gpus_and_leaves_the_lines(tmp_path: Path) -> None:
+    nvml = nvml_environment(gpus=2)
+    arguments = [*TINY[:-2], "--steps", "400", "--live", "--out", "out"]
+    shown = in_terminal(*arguments, cwd=tmp_path, columns=80, **nvml)
+    assert shown.exit_code == 0, shown.plain
+    enter, leave = shown.text.index("\x1b[?1049h"), shown.text.rindex("\x1b[?1049l")
+    on_screen, after = shown.text[enter:leave], shown.text[leave:]
+    assert "run 1/1 (round 1) single x1" in on_screen
+    assert "GPU   load     memory GiB" in on_screen
+    assert "1755 MHz  power-limit" in on_screen
+    assert shown.text.rindex("\x1b[?25h") > shown.text.rindex("\x1b[?25l")
+    assert "run 1/1 (round 1) single x1: " in after
+    assert "results: out/" in after
+    (table,) = tmp_path.glob("out/*/telemetry.csv")
+    assert "GPU-1" in table.read_text()
+
+
+def test_without_a_terminal_there_is_no_screen(
+    run_here: Callable[..., Any], tmp_path: Path
+) -> None:
+    """And without telemetry neither."""
+    ran = run_here(*TINY, "--live", cwd=tmp_path)
+    assert ran.exit_code == 0
+    assert ran.err.startswith("note: --live needs a terminal on stderr; there are lines instead\n")
+    assert "\x1b" not in ran.err
+    refused = run_here(*TINY, "--live", "--no-telemetry", cwd=tmp_path)
+    assert refused.exit_code == 2
+    assert refused.err.startswith("error: --live and --no-telemetry exclude each other\n")
