@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -84,3 +85,18 @@ def parse_counts(
     if not all(count.removeprefix("-").isdecimal() for count in counts):
         raise click.BadParameter(f"{value!r} is not a list of numbers such as 1,2,4.")
     return tuple(dict.fromkeys(map(int, counts)))
+
+
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def parse_duration(
+    ctx: click.Context, parameter: click.Parameter, value: str | None
+) -> float | None:
+    """`90s`, `1.5h` or `600` as seconds."""
+    if value is None:
+        return None
+    number, unit = (value[:-1], value[-1:]) if value[-1:] in SECONDS else (value, "s")
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", number):
+        raise click.BadParameter(f"{value!r} is not a time such as 90s, 30m or 8h.")
+    return float(number) * SECONDS[unit]

@@ -24,7 +24,8 @@ from mgpubench.format import plain, shell_path, shown_path
 from mgpubench.machine.current_folder import check_current_folder
 
 if TYPE_CHECKING:
-    from mgpubench.session.run import Call, Outcome, Resume
+    from mgpubench.session.resume import Resume
+    from mgpubench.session.run import Call, Outcome
 
     Make = Callable[[Call], Outcome]
 
@@ -125,7 +126,8 @@ def session_to_make(
     ctx: click.Context, request: Request, folder: Path | None
 ) -> tuple[Callable[[], None], Make]:
     """How to show and how to make a new session, or the rest of the session in `folder`."""
-    from mgpubench.session.run import Resume, resume_session, run_session
+    from mgpubench.session.resume import Resume
+    from mgpubench.session.run import resume_session, run_session
 
     if folder is None:
         num_nodes = ctx.params["nnodes"] or 1
@@ -137,6 +139,7 @@ def session_to_make(
         rounds=request.rounds,
         until=request.until,
         max_rounds=request.max_rounds,
+        duration_s=request.duration_s,
     )
     return partial(show_missing, resume), partial(resume_session, resume)
 
@@ -167,8 +170,7 @@ def show_plan(request: Request, num_nodes: int) -> None:
 def show_missing(resume: Resume) -> None:
     """Print the runs that a resumed session would make."""
     from mgpubench.report.run_summary import print_runs
-    from mgpubench.session.resume import load_runs, read_progress
-    from mgpubench.session.run import runs_to_make
+    from mgpubench.session.resume import load_runs, read_progress, runs_to_make
 
     progress = read_progress(load_runs(resume.folder))
     _, runs = runs_to_make(progress, resume)
@@ -224,12 +226,15 @@ def perform_part(request: Request | None, nodes: Nodes, *, verbose: bool) -> int
 
 def conclude(outcome: Outcome) -> int:
     """Print the outcome of a session, and return the exit code."""
+    from mgpubench.report.endurance import print_endurance
     from mgpubench.report.run_summary import print_summary
 
     has_figures = any(record.is_ok for record in outcome.records)
     try:
         if has_figures:
             print_summary(outcome.records, outcome.folder)
+        if outcome.is_endurance:
+            print_endurance(outcome.records)
         sys.stdout.flush()
     finally:
         # Even if the tables cannot be printed, the user must know where the results are.

@@ -5,13 +5,15 @@ from __future__ import annotations
 import click
 
 from mgpubench.cli.node_options import NODE_OPTIONS
+from mgpubench.cli.options import parse_duration
 from mgpubench.cli.paths import PATH, PATH_TEXT
 from mgpubench.cli.work_options import Decorator
 from mgpubench.config.preset import STANDARD
 from mgpubench.config.types import DEFAULT_MAX_ROUNDS, DEFAULT_OUT, DEFAULT_TIMEOUT_S
 
 WITH_RESUME = {
-    *("resume", "resume_only_missing", "rounds", "until", "max_rounds", "timeout_s"),
+    *("resume", "resume_only_missing", "rounds", "until", "max_rounds", "duration_s"),
+    "timeout_s",
     *("fail_fast", "dry_run", "verbose", "no_telemetry", "live", *NODE_OPTIONS),
 }
 """Parameters that may stand beside --resume."""
@@ -32,6 +34,14 @@ ROUNDS: tuple[Decorator, ...] = (
         "--max-rounds",
         type=int,
         help=f"With --until: at most this many rounds.  [default: {DEFAULT_MAX_ROUNDS}]",
+    ),
+    click.option(
+        "--duration",
+        "duration_s",
+        callback=parse_duration,
+        metavar="TIME",
+        help="Repeat rounds until this time is up, such as 90s, 30m or 8h, and say whether the "
+        "speed was steady.",
     ),
     click.option(
         "--variant",

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 
 TRIES = 50
@@ -30,14 +31,24 @@ def draw_order(num_configurations: int, rounds: int, rng: random.Random) -> list
 
     A longer order from an equal generator begins with the shorter one, so that rounds can be added.
     """
+    blocks = draw_blocks(num_configurations, rng)
+    size = num_configurations * rounds
     order: list[int] = []
+    while len(order) < size:
+        order += next(blocks)
+    return order[:size]
+
+
+def draw_blocks(num_configurations: int, rng: random.Random) -> Iterator[list[int]]:
+    """The same order without end, in blocks of `num_configurations` rounds."""
     followers: Followers = Counter()
-    for start in range(0, rounds, num_configurations):
+    last: list[int] = []
+    while True:
         squares = [_latin_square(num_configurations, rng) for _ in range(TRIES)]
-        block = min(squares, key=lambda square: _unevenness(followers, [*order[-1:], *square]))
-        followers.update(_pairs([*order[-1:], *block]))
-        order += block[: (rounds - start) * num_configurations]
-    return order
+        block = min(squares, key=partial(_unevenness, followers, last))
+        followers.update(_pairs([*last, *block]))
+        last = block[-1:]
+        yield block
 
 
 def _latin_square(size: int, rng: random.Random) -> list[int]:
@@ -50,9 +61,12 @@ def _pairs(order: Sequence[int]) -> list[tuple[int, int]]:
     return list(pairwise(order))
 
 
-def _unevenness(followers: Followers, order: Sequence[int]) -> int:
-    """Sum of squares of the counts after an order. For a given total, even counts make it least."""
-    added = Counter(_pairs(order))
+def _unevenness(followers: Followers, last: Sequence[int], square: Sequence[int]) -> int:
+    """Sum of squares of the counts after a square, which follows the `last` configuration.
+
+    For a given total, even counts make it least.
+    """
+    added = Counter(_pairs([*last, *square]))
     return sum(
         (followers[pair] + count) ** 2 - followers[pair] ** 2 for pair, count in added.items()
     )

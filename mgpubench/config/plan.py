@@ -15,7 +15,7 @@ from mgpubench.config.device_choice import (
     why_no_gpu,
 )
 from mgpubench.config.machine_facts import Gpu, Machine, NodeDevices
-from mgpubench.config.order import draw_order
+from mgpubench.config.order import draw_blocks, draw_order
 from mgpubench.config.request import Request
 from mgpubench.config.request_checks import check_divisible
 from mgpubench.config.run_config import RunConfig
@@ -59,6 +59,19 @@ class Plan:
         runs = _runs_in_order([first[index] for index in range(size)], self._order(rounds))
         return replace(self, runs=(*self.runs, *runs[len(self.runs) :]))
 
+    def rounds_after(self, number: int) -> Iterator[tuple[RunConfig, ...]]:
+        """The rounds after one, without end, each made when it is asked for."""
+        size = self.num_configurations
+        first = dict(zip(self._order(1), self.runs[:size], strict=True))
+        configurations = [first[index] for index in range(size)]
+        seen = 0
+        for block in draw_blocks(size, random.Random(self.order_seed)):
+            for start in range(0, len(block), size):
+                seen += 1
+                if seen > number:
+                    order = block[start : start + size]
+                    yield _round_in_order(configurations, order, seen)
+
     def with_first_round_only(self) -> Plan:
         """The same configurations, each once."""
         return replace(self, runs=self.runs[: self.num_configurations])
@@ -99,6 +112,8 @@ def make_plan(
     rounds = request.rounds or draft.preset.rounds
     if request.until:
         rounds = min(rounds, request.round_limit)
+    if request.duration_s is not None:
+        rounds = 1  # the others are drawn as they come
     _check_runs(rounds, request.round_limit, len(configurations))
     seed = random.randrange(ORDER_SEEDS) if request.seed is None else request.seed
     order = draw_order(len(configurations), rounds, random.Random(seed))
@@ -134,6 +149,17 @@ def _runs_in_order(configurations: Sequence[RunConfig], order: Sequence[int]) ->
         replace(configurations[index], round=1 + i // len(configurations), position=1 + i)
         for i, index in enumerate(order)
     ]
+
+
+def _round_in_order(
+    configurations: Sequence[RunConfig], order: Sequence[int], number: int
+) -> tuple[RunConfig, ...]:
+    """One round of an order."""
+    before = (number - 1) * len(configurations)
+    return tuple(
+        replace(configurations[index], round=number, position=before + place)
+        for place, index in enumerate(order, start=1)
+    )
 
 
 def _lengthen_warmup(

@@ -74,6 +74,8 @@ class Request:
     """Add rounds `until` everything is `decided`, or known to a width such as `2%`."""
     max_rounds: int | None = None
     """At most so many rounds with `until`."""
+    duration_s: float | None = None
+    """Repeat rounds until so many seconds are over."""
     cool_down_s: float = 0.0
     """Pause between two runs."""
     variant: str = ""

@@ -35,6 +35,7 @@ def check_request(request: Request) -> None:
         _check_device,
         check_modes,
         _check_until,
+        _check_duration,
         _check_variants,
     ):
         check(request)
@@ -153,6 +154,22 @@ def _check_until(request: Request) -> None:
         raise RequestRefused(
             f"--rounds {request.rounds} is more than --max-rounds {request.round_limit}",
             "The rounds of --until begin with --rounds and end with --max-rounds.",
+        )
+
+
+def _check_duration(request: Request) -> None:
+    if request.duration_s is None:
+        return
+    for option, value in (("--rounds", request.rounds), ("--until", request.until)):
+        if value:
+            raise RequestRefused(
+                f"--duration and {option} exclude each other",
+                "--duration repeats rounds until the time is up.",
+            )
+    if not 0 < request.duration_s <= MAX_TIMEOUT_S:
+        raise RequestRefused(
+            f"--duration is {request.duration_s:g} seconds, and must be above 0 and at most "
+            f"{MAX_TIMEOUT_S:.0f}"
         )
 
 

@@ -6,7 +6,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mgpubench.config.nodes import Nodes
@@ -33,6 +33,24 @@ FOLDERS = {"datasets": "the folder", "evaluation": "the folder of --eval-data"}
 
 COUNTED = {"samples": "image", "classes": "class folder"}
 """What is counted in such a folder, by the name of the count."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resume:
+    """How a session is resumed."""
+
+    folder: Path
+    timeout_s: float | None = None
+    """Time limit for the runs to come, unless it is None."""
+    only_missing: bool = False
+    """Make the missing runs alone, and not the whole of their rounds."""
+    rounds: int | None = None
+    """Add rounds up to this number."""
+    until: str = ""
+    """Add rounds until this is reached."""
+    max_rounds: int | None = None
+    duration_s: float | None = None
+    """Add rounds until so many seconds are over."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,6 +119,17 @@ def read_progress(saved: SavedSession) -> Progress:
         plan=plan.with_rounds(rounds) if rounds > plan.rounds else plan,
         warnings=tuple(warnings),
     )
+
+
+def runs_to_make(progress: Progress, resume: Resume) -> tuple[Plan, list[RunConfig]]:
+    """The plan of a resumed session, with added rounds, and its runs that are to be made now."""
+    plan = progress.plan
+    if resume.rounds is not None and resume.rounds > plan.rounds:
+        plan = plan.with_rounds(resume.rounds)
+    if resume.timeout_s is not None:
+        runs = tuple(replace(run, timeout_s=resume.timeout_s) for run in plan.runs)
+        plan = replace(plan, runs=runs)
+    return plan, progress.missing(plan) if resume.only_missing else progress.missing_rounds(plan)
 
 
 def _read_records(path: Path) -> tuple[list[RunRecord], list[str]]:

@@ -14,7 +14,7 @@ from mgpubench.config.plan import Plan
 from mgpubench.config.run_config import RunConfig
 from mgpubench.config.types import DEFAULT_MARGIN
 from mgpubench.errors import BenchError
-from mgpubench.format import format_count, format_interval, shell_path
+from mgpubench.format import format_count, format_duration, format_interval, shell_path
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Launcher
 from mgpubench.results.merge import best_sittings, merge
@@ -37,6 +37,13 @@ class Target:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Lasting:
+    """Rounds are added until a time is up."""
+
+    duration_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Maker:
     """What makes the runs of a session, and how."""
 
@@ -48,16 +55,25 @@ class Maker:
     cool_down_s: float = 0.0
     fail_fast: bool = False
 
-    def make_all(self, plan: Plan, runs: Sequence[RunConfig], target: Target | None) -> None:
+    def make_all(
+        self, plan: Plan, runs: Sequence[RunConfig], target: Target | Lasting | None
+    ) -> None:
         """Make some runs of a plan, and then add rounds to it until they reach the target.
 
         Raises:
             BenchError: Interrupted after a signal, or if a row cannot be written.
         """
+        until_s = time.monotonic() + (target.duration_s if isinstance(target, Lasting) else 0.0)
         self.display.add_runs(runs)
         try:
             went_on = self._make(runs)
-            while target and went_on:
+            if isinstance(target, Lasting) and went_on:
+                self.display.notice(
+                    f"rounds until {format_duration(target.duration_s)} are over; the last one is "
+                    "finished"
+                )
+                self._make_rounds_until(until_s, plan)
+            while isinstance(target, Target) and went_on:
                 records = self._records()
                 undecided = undecided_comparisons(records, target.width)
                 if not undecided or plan.rounds >= target.max_rounds:
@@ -79,6 +95,16 @@ class Maker:
                 f"{self._resume_hint(plan)}"
             )
             raise
+
+    def _make_rounds_until(self, until_s: float, plan: Plan) -> None:
+        """Make rounds after those of the plan. The last one is finished when the time is up."""
+        rounds = plan.rounds_after(plan.rounds)
+        while time.monotonic() < until_s:
+            # Only this round is kept in memory: there may be thousands.
+            runs = next(rounds)
+            self.display.add_runs(runs)
+            if not self._make(runs):
+                return
 
     def _make(self, runs: Sequence[RunConfig]) -> bool:
         """Make runs in their order. False if --fail-fast ended them early."""

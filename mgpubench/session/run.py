@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mgpubench.config.nodes import Nodes
-from mgpubench.config.plan import Plan, make_plan
+from mgpubench.config.plan import MAX_RUNS, Plan, make_plan
 from mgpubench.config.request import Request
 from mgpubench.config.request_checks import width_of
-from mgpubench.config.run_config import RunConfig
 from mgpubench.config.types import DEFAULT_MAX_ROUNDS
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Launcher, Supervisor, open_supervisor
@@ -41,12 +40,14 @@ from mgpubench.session.prepare import (
 from mgpubench.session.recorder import Display, Recorder, Sitting
 from mgpubench.session.resume import (
     Progress,
+    Resume,
     check_nodes,
     check_unchanged,
     load_runs,
     read_progress,
+    runs_to_make,
 )
-from mgpubench.session.rounds import Maker, Target, session_records
+from mgpubench.session.rounds import Lasting, Maker, Target, session_records
 from mgpubench.session.supervisors import Environment, open_supervisors
 from mgpubench.session.telemetry import Sampling, open_telemetry
 from mgpubench.session.workers import COUNT_GPUS, TORCH, preload_for
@@ -63,6 +64,8 @@ class Outcome:
     failed: int
     """Runs without figures, and those that failed in this sitting."""
     planned: int
+    is_endurance: bool = False
+    """True if rounds were repeated until a time was up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +80,6 @@ class Call:
     nodes: Nodes | None = None
     """The machines of the session, if there are several."""
     sampling: Sampling = field(default_factory=Sampling)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Resume:
-    """How a session is resumed."""
-
-    folder: Path
-    timeout_s: float | None = None
-    """Time limit for the runs to come, unless it is None."""
-    only_missing: bool = False
-    """Make the missing runs alone, and not the whole of their rounds."""
-    rounds: int | None = None
-    """Add rounds up to this number."""
-    until: str = ""
-    """Add rounds until this is reached."""
-    max_rounds: int | None = None
 
 
 def run_session(request: Request, call: Call) -> Outcome:
@@ -123,15 +110,15 @@ def run_session(request: Request, call: Call) -> Outcome:
         nodes.agree(trained_part(workload))
         called = called_part(request, plan, call.argv)
         document = {**called, **_made_on(survey, nodes), **trained_part(workload)}
-        sitting = Sitting(planned_rounds=plan.rounds, is_sequential=bool(request.until))
+        target, sitting = _target(request, request), _first_sitting(request, plan)
         with (
             open_supervisors(supervisor, request, listings, call.stop) as supervisors,
             open_session(Path(request.out), document, datetime.now(UTC)) as session,
             _recording(session, workload, call, sitting) as recorder,
         ):
             maker = _maker(_launchers(nodes, supervisors), recorder, request, call)
-            maker.make_all(plan, plan.runs, _target(request.until, request.max_rounds))
-            return _concluded(session.folder, sitting, nodes)
+            maker.make_all(plan, plan.runs, target)
+            return _concluded(session.folder, sitting, nodes, target)
 
 
 def resume_session(resume: Resume, call: Call) -> Outcome:
@@ -146,8 +133,7 @@ def resume_session(resume: Resume, call: Call) -> Outcome:
         progress = read_progress(saved)
         _notify(call.display, (*session.repairs, *progress.warnings))
         plan, runs = runs_to_make(progress, resume)
-        target = _target(resume.until or request.until, resume.max_rounds or request.max_rounds)
-        sitting = Sitting(progress.sitting, saved.plan.rounds, bool(request.until or resume.until))
+        target, sitting = _target(resume, request), _next_sitting(saved, progress, resume)
         check_nodes(saved, call.nodes)
         if not runs and target is None:
             _notify(call.display, [f"nothing is missing in {resume.folder}"])
@@ -175,7 +161,7 @@ def resume_session(resume: Resume, call: Call) -> Outcome:
             ):
                 maker = _maker(_launchers(nodes, supervisors), recorder, request, call)
                 maker.make_all(plan, runs, target)
-            return _concluded(session.folder, sitting, nodes)
+            return _concluded(session.folder, sitting, nodes, target)
 
 
 @contextmanager
@@ -201,17 +187,6 @@ def _check_installed(saved: SavedSession, survey: Survey, nodes: Alone) -> None:
 def _check_trained(saved: SavedSession, workload: Workload, nodes: Alone) -> None:
     check_unchanged(saved, trained_part(workload))
     nodes.agree(trained_part(workload))
-
-
-def runs_to_make(progress: Progress, resume: Resume) -> tuple[Plan, list[RunConfig]]:
-    """The plan of a resumed session, with added rounds, and its runs that are to be made now."""
-    plan = progress.plan
-    if resume.rounds is not None and resume.rounds > plan.rounds:
-        plan = plan.with_rounds(resume.rounds)
-    if resume.timeout_s is not None:
-        runs = tuple(replace(run, timeout_s=resume.timeout_s) for run in plan.runs)
-        plan = replace(plan, runs=runs)
-    return plan, progress.missing(plan) if resume.only_missing else progress.missing_rounds(plan)
 
 
 def plan_session(request: Request, stop: StopSignal, num_nodes: int = 1) -> Plan:
@@ -256,10 +231,15 @@ def _maker(
     )
 
 
-def _target(until: str, max_rounds: int | None) -> Target | None:
+def _target(asked: Request | Resume, request: Request) -> Target | Lasting | None:
+    """When no more rounds are added; None if none is."""
+    if asked.duration_s is not None:
+        return Lasting(duration_s=asked.duration_s)
+    until = asked.until or request.until
     if not until:
         return None
-    return Target(width=width_of(until), max_rounds=max_rounds or DEFAULT_MAX_ROUNDS)
+    limit = asked.max_rounds or request.max_rounds or DEFAULT_MAX_ROUNDS
+    return Target(width=width_of(until), max_rounds=limit)
 
 
 def _environment(survey: Survey, plan: Plan) -> str:
@@ -267,9 +247,25 @@ def _environment(survey: Survey, plan: Plan) -> str:
     return environment_digest(recorded_environment(survey.environment), varied)
 
 
-def _concluded(folder: Path, sitting: Sitting, nodes: Alone) -> Outcome:
+def _first_sitting(request: Request, plan: Plan) -> Sitting:
+    """The call that begins a session."""
+    # The number of rounds that fit into a time is not chosen by a look at the results.
+    planned = plan.rounds if request.duration_s is None else MAX_RUNS
+    return Sitting(planned_rounds=planned, is_sequential=bool(request.until))
+
+
+def _next_sitting(saved: SavedSession, progress: Progress, resume: Resume) -> Sitting:
+    """A call that resumes a session."""
+    request = saved.request
+    planned = saved.plan if request.duration_s is None else progress.plan
+    return Sitting(progress.sitting, planned.rounds, bool(request.until or resume.until))
+
+
+def _concluded(
+    folder: Path, sitting: Sitting, nodes: Alone, target: Target | Lasting | None
+) -> Outcome:
     """The outcome of a session, which all machines hear."""
-    outcome = _outcome(folder, sitting)
+    outcome = replace(_outcome(folder, sitting), is_endurance=isinstance(target, Lasting))
     nodes.conclude(outcome.failed, outcome.planned)
     return outcome
 

@@ -9,11 +9,13 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from mgpubench.cli import cli
+from mgpubench.cli.options import parse_duration
 from mgpubench.config.run_config import RunConfig
 from mgpubench.errors import RunFailed
 from mgpubench.results.rank_record import RankRecord
@@ -89,6 +91,8 @@ def compared(folder: Path) -> list[Row]:
             ("--until", "2%", "--rounds", 9, "--max-rounds", 8),
             "--rounds 9 is more than --max-rounds 8",
         ),
+        (("--duration", "1h", "--rounds", 3), "--duration and --rounds exclude each other"),
+        (("--duration", "0s"), "--duration is 0 seconds, and must be above 0 and at most"),
         (("--cool-down", -1), "--cool-down is -1, and must be from 0 to 2592000 seconds"),
         (("--cool-down", "nan"), "--cool-down is nan, and must be from 0 to 2592000 seconds"),
         (("--resume-only-missing",), "--resume-only-missing needs --resume SESSION"),
@@ -109,6 +113,42 @@ def test_what_makes_no_sense_is_refused_in_one_line(
         assert error.startswith(f"error: {message}")
         assert [line.partition(" ")[0] for line in hint] in ([], ["hint:"])
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["", "h", "1y", "-1h", "1 h", "nan", "1h30m"])
+def test_a_time_that_cannot_be_read_is_refused(text: str) -> None:
+    result = invoke("run", "--duration", text)
+    assert result.exit_code == 2
+    assert "is not a time such as 90s, 30m or 8h" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("600", 600), ("90s", 90), ("1.5h", 5400), ("2d", 172_800), ("30m", 1800)]
+)
+def test_times_have_units(text: str, seconds: float) -> None:
+    context: Any = None
+    assert parse_duration(context, context, text) == seconds
+
+
+def test_a_session_that_lasts_ends_with_a_verdict(run_here: Run, tmp_path: Path) -> None:
+    """One round is in session.json, and the others are drawn as they come."""
+    command = run_here(
+        *("run", "--smoke", "--mode", "single", "--duration", "1s", "--out", "out"), cwd=tmp_path
+    )
+    assert command.exit_code == 0, command.err
+    session = only_session()
+    found = records(session)
+    assert len(found) > 1
+    assert [record.position for record in found] == list(range(1, len(found) + 1))
+    assert {record.rounds_added for record in found} == {None}
+    assert len(json.loads((session / "session.json").read_text())["plan"]) == 1
+    assert "speed over time" in command.out
+    verdict = command.out.splitlines()[-1].partition(":")[0]
+    assert verdict in ("steady", "drifting", "undecided")
+    made = len(found)
+    again = run_here("run", "--resume", session, "--duration", "1s", cwd=tmp_path)
+    assert again.exit_code == 0, again.err
+    assert len(records(session)) > made
 
 
 # Until it is decided.

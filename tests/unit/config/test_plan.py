@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import pickle
 import random
 from collections.abc import Callable
@@ -623,3 +624,16 @@ def test_a_gpu_that_is_not_used_needs_no_code(machine: MakeMachine) -> None:
     assert make_plan(Request(gpus=(1,), precision="fp32"), found).runs
     with pytest.raises(RequestRefused, match="no code for GPU 1"):
         make_plan(Request(gpus=(2,), precision="fp32"), found)
+
+
+@pytest.mark.parametrize("modes", [("ddp",), ("dp", "ddp"), ("single", "dp", "ddp")])
+def test_rounds_that_are_drawn_as_they_come_are_those_of_a_longer_plan(
+    machine: Callable[..., Machine], modes: tuple[Any, ...]
+) -> None:
+    request = Request(gpus=(2,), modes=modes, duration_s=60.0, seed=3)
+    plan = make_plan(request, machine(2))
+    assert plan.rounds == 1
+    longer = plan.with_rounds(7)
+    later = itertools.islice(plan.rounds_after(1), 6)
+    assert [run for round_ in later for run in round_] == list(longer.runs[len(modes) :])
+    assert next(longer.rounds_after(6)) == longer.runs[-len(modes) :]

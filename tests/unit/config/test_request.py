@@ -163,6 +163,22 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
         ({"until": text}, f"--until is {text}, and must be decided or a percentage such as 2%", "")
         for text in ("0%", "abc", "2", "100%", "-1%", "nan%", "2 percent", "%", "Decided")
     ),
+    *(
+        (
+            {"duration_s": 60.0, **other},
+            f"--duration and {option} exclude each other",
+            "--duration repeats rounds until the time is up.",
+        )
+        for option, other in (("--rounds", {"rounds": 3}), ("--until", {"until": "decided"}))
+    ),
+    *(
+        (
+            {"duration_s": seconds},
+            f"--duration is {seconds:g} seconds, and must be above 0 and at most 2592000",
+            "",
+        )
+        for seconds in (0.0, 1e9)
+    ),
     ({"max_rounds": 9}, "--max-rounds has no meaning without --until", ""),
     (
         {"until": "decided", "max_rounds": 0},

@@ -16,8 +16,14 @@ from mgpubench.results.read import read_runs
 from mgpubench.results.schema import StepRecord, run_id
 from mgpubench.results.session_folder import Session, open_session, reopen_session
 from mgpubench.session.document import SavedSession, load_session
-from mgpubench.session.resume import Progress, check_unchanged, load_runs, read_progress
-from mgpubench.session.run import Resume, runs_to_make
+from mgpubench.session.resume import (
+    Progress,
+    Resume,
+    check_unchanged,
+    load_runs,
+    read_progress,
+    runs_to_make,
+)
 from tests.conftest import make_run_record
 from tests.unit.session.conftest import CONDITIONS
 

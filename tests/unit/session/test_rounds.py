@@ -29,7 +29,13 @@ from mgpubench.results.read import read_runs
 from mgpubench.results.schema import RunRecord, run_id
 from mgpubench.results.session_folder import Session, open_session
 from mgpubench.session.recorder import Sitting
-from mgpubench.session.rounds import Maker, Target, session_records, undecided_comparisons
+from mgpubench.session.rounds import (
+    Lasting,
+    Maker,
+    Target,
+    session_records,
+    undecided_comparisons,
+)
 from tests.conftest import make_run_record
 
 Rate = Callable[[RunConfig], float | None]
@@ -174,7 +180,7 @@ class Scene:
     screen: Screen
     maker: Maker
 
-    def make(self, target: Target | None) -> list[RunRecord]:
+    def make(self, target: Target | Lasting | None) -> list[RunRecord]:
         self.maker.make_all(self.plan, self.plan.runs, target)
         return read_runs(self.recorder.folder / "runs.csv").records
 
@@ -310,6 +316,31 @@ def test_without_anything_to_compare_no_round_is_added(stage: Stage, rate: Rate)
     scene = stage(rate)
     assert len(scene.make(DECIDED)) == 2
     assert scene.screen.notices == ["no round to add after 1: there is nothing to compare"]
+
+
+def test_rounds_are_made_until_a_time_is_up_and_the_last_one_is_finished(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run takes 10 s: after 35 s the second round has begun, and no third one does."""
+    clock = [0.0]
+
+    def rate(config: RunConfig) -> float:
+        clock[0] += 10.0
+        return clear(config)
+
+    monkeypatch.setattr(rounds_module.time, "monotonic", lambda: clock[0])
+    scene = stage(rate, Sitting(planned_rounds=100_000))
+    records = scene.make(Lasting(duration_s=35.0))
+    assert [record.position for record in records] == [1, 2, 3, 4]
+    assert {record.rounds_added for record in records} == {None}
+    assert scene.screen.added == [2, 2]
+    assert scene.screen.notices == ["rounds until 35 s are over; the last one is finished"]
+
+
+def test_fail_fast_ends_rounds_that_would_last(stage: Stage) -> None:
+    scene = stage(lambda config: None if config.round == 2 else 1.0, fail_fast=True)
+    records = scene.make(Lasting(duration_s=3600.0))
+    assert [record.status for record in records] == ["ok", "ok", "failed"]
 
 
 def test_fail_fast_adds_no_round(stage: Stage) -> None:
