@@ -7,7 +7,7 @@ known for all of these GPUs.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -74,11 +74,10 @@ def energy_j(trace: Trace, window: Window) -> float | None:
 
 def _around(trace: Trace, window: Window) -> Trace:
     """The samples from the last one before the window to the first one after it."""
-    times_s = [sample.clock_s for sample in trace]
-    first = bisect_left(times_s, window.began_s)
-    first -= first == len(times_s) or times_s[first] > window.began_s
-    last = bisect_left(times_s, window.ended_s)
-    return trace[first : last + 1] if first >= 0 and last < len(times_s) else ()
+    first = bisect_left(trace, window.began_s, key=_clock_s)
+    first -= first == len(trace) or trace[first].clock_s > window.began_s
+    last = bisect_left(trace, window.ended_s, key=_clock_s)
+    return trace[first : last + 1] if first >= 0 and last < len(trace) else ()
 
 
 def _integral(trace: Trace) -> list[float]:
@@ -115,18 +114,19 @@ def temperature_max_c(trace: Trace, window: Window) -> float | None:
 
 def throttle_reasons(traces: Sequence[Trace], window: Window) -> list[str]:
     """What slowed any GPU down in any sample in the window: heat, power, a brake."""
-    seen = {
-        reason
-        for trace in traces
-        for sample in within(trace, window)
-        for reason in sample.clock_reasons.split(";")
-    }
+    texts = {sample.clock_reasons for trace in traces for sample in within(trace, window)}
+    seen = {reason for text in texts for reason in text.split(";")}
     return [reason for reason in THROTTLING if reason in seen]
 
 
 def within(trace: Trace, window: Window) -> list[Sample]:
     """The samples in the window."""
-    return [each for each in trace if window.began_s <= each.clock_s <= window.ended_s]
+    first = bisect_left(trace, window.began_s, key=_clock_s)
+    return list(trace[first : bisect_right(trace, window.ended_s, key=_clock_s)])
+
+
+def _clock_s(sample: Sample) -> float:
+    return sample.clock_s
 
 
 def samples_per_joule(samples: int | None, energy: float | None) -> float | None:

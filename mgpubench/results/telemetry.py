@@ -7,8 +7,10 @@ parsed. A row that cannot be read is left out: it is one second of one device.
 from __future__ import annotations
 
 import csv
+import gc
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from operator import itemgetter
 from pathlib import Path
@@ -87,10 +89,7 @@ class Sample(NamedTuple):
         return self.error.startswith(LOST)
 
 
-TEXTS = ("device", "error", "clock_reasons")
-
 _pick = itemgetter(*map(TELEMETRY_COLUMNS.index, Sample._fields))
-_is_text = [name in TEXTS for name in Sample._fields]
 
 
 class TelemetryFile:
@@ -138,9 +137,22 @@ def read_telemetry(path: Path) -> Iterator[Sample]:
 def by_device(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
     """The samples of each device, in their order."""
     devices: defaultdict[str, list[Sample]] = defaultdict(list)
-    for sample in samples:
-        devices[sample.device].append(sample)
+    with _no_garbage():
+        for sample in samples:
+            devices[sample.device].append(sample)
     return dict(devices)
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Nothing of what is read is garbage, and looking for it takes a quarter of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def parse_lines(lines: Iterable[str]) -> Iterator[Sample]:
@@ -153,10 +165,26 @@ def parse_lines(lines: Iterable[str]) -> Iterator[Sample]:
 
 
 def _sample(cells: Sequence[str]) -> Sample | None:
+    # One by one, without a loop or a constructor: this is what reading 260,000 rows takes.
+    at, device, error, use, used, total, heat, power, energy, reasons, clock, *own = cells
+    own_cpu, own_memory, sampler_cpu = own
     try:
-        return Sample._make(
-            cell if text else float(cell) if cell else None
-            for cell, text in zip(cells, _is_text, strict=True)
+        values = (
+            float(at),
+            device,
+            error,
+            float(use) if use else None,
+            float(used) if used else None,
+            float(total) if total else None,
+            float(heat) if heat else None,
+            float(power) if power else None,
+            float(energy) if energy else None,
+            reasons,
+            float(clock) if clock else None,
+            float(own_cpu) if own_cpu else None,
+            float(own_memory) if own_memory else None,
+            float(sampler_cpu) if sampler_cpu else None,
         )
     except ValueError:
         return None
+    return tuple.__new__(Sample, values)

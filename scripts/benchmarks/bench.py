@@ -16,6 +16,7 @@ from pathlib import Path
 import checkpoint
 import loading
 import reporting
+import telemetry
 import torch
 import torchvision
 import training
@@ -264,6 +265,8 @@ BENCHES = {
     "load": checkpoint.loading,
     "log": training.log,
     "train": training.trained,
+    "sampler": telemetry.sampler,
+    "telemetry": telemetry.reading,
     "ddp": ddp,
     "bare": bare,
 }
