@@ -26,7 +26,7 @@ MADE_BY = ("mgpubench_version", "mgpubench_commit", "schema_version")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SavedSession:
-    """What session.json says about a session. The file is never changed."""
+    """What session.json says about a session. Only what telemetry cost is added at its end."""
 
     id: str
     """The session's own id, even if its folder was renamed."""
