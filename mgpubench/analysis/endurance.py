@@ -37,7 +37,7 @@ class Point:
     """One run in the series."""
 
     at_s: float
-    """Since the start of the first run."""
+    """Since the start of the first run, by the time of day."""
     record: RunRecord
     deviation: float | None
     """Logarithm of its throughput, without the mean of its configuration; None if it failed."""
@@ -89,7 +89,8 @@ def judge_endurance(records: Sequence[RunRecord]) -> Endurance:
 
 
 def _series(records: Sequence[RunRecord]) -> list[Point]:
-    ordered = sorted(records, key=lambda record: (_moment(record), record.position or 0))
+    # Not by their dates: the clock may have been set meanwhile.
+    ordered = sorted(records, key=lambda record: (record.sitting or 1, record.position or 0))
     members: defaultdict[tuple[object, ...], list[float]] = defaultdict(list)
     for record in ordered:
         if record.is_ok:

@@ -52,6 +52,7 @@ def is_no_path(name: str | None) -> bool:
         "allowed",
         "to_top1",
         "rdzv_endpoint",
+        "duration_s",
     }
 
 
