@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from mgpubench.config.architectures import has_code_for
 from mgpubench.config.machine_facts import Machine
-from mgpubench.machine.nvidia_smi import CORRUPTED_INFOROM, HELD_BACK
+from mgpubench.machine.nvidia_smi import EXIT_CODES, HELD_BACK
 from mgpubench.machine.system import Survey, TorchBuild
 from mgpubench.results.clock_reasons import THROTTLING, names_of_reasons
 
@@ -109,7 +109,7 @@ def _links(machine: Machine, build: TorchBuild) -> Iterator[Advice]:
 
 def _nvidia_smi(exit_code: int | None) -> Iterator[Advice]:
     if exit_code:
-        known = " (the infoROM of a GPU is corrupted)" if exit_code == CORRUPTED_INFOROM else ""
+        known = f" ({EXIT_CODES[exit_code]})" if exit_code in EXIT_CODES else ""
         yield Advice(
             "nvidia-smi",
             f"nvidia-smi answers, and exits with code {exit_code}{known}",

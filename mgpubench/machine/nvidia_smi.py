@@ -24,6 +24,14 @@ GPU_STATE = (
 CORRUPTED_INFOROM = 14
 """Of its exit codes the one that comes with a good answer, as its manual says."""
 
+EXIT_CODES = {
+    8: "a GPU lacks its external power",
+    10: "a GPU has a problem with its interrupts",
+    CORRUPTED_INFOROM: "the infoROM of a GPU is corrupted",
+    15: "a GPU has fallen off the bus",
+}
+"""Its exit codes that are about one GPU, in the words of its manual. It answers for the others."""
+
 MIG_MODE = "mig.mode.current"
 HELD_BACK = "clocks_event_reasons.active"
 HELD_BACK_BEFORE_535 = "clocks_throttle_reasons.active"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from mgpubench.session.telemetry import SAMPLER
 from tests.processes import Command, open_files, wait_until
 
 pytestmark = pytest.mark.gpu
@@ -115,14 +117,18 @@ def test_real_images(start: Start, tmp_path: Path, photos: Callable[..., Path]) 
 
 
 def test_the_parent_and_the_fork_server_never_open_a_gpu(start: Start, tmp_path: Path) -> None:
-    """They must hold no context, which would take memory from the runs."""
+    """They must hold no context, which would take memory from the runs. The sampler has none."""
     command = start(*SMALL, "--mode", "single", "--steps", 10**6, "--timeout", 10**6)
     # The file is written after the processes that ask about GPUs and model have ended.
     wait_until(lambda: bool(list(tmp_path.glob("out/*/runs.csv"))), 60, "start of the session")
     wait_until(
         lambda: any(open_gpus(rank.pid) for rank in command.ranks()), 60, "the rank uses a GPU"
     )
-    children = [p for p in command.family() if p.parent_pid == command.popen.pid]
+    children = [
+        process
+        for process in command.family()
+        if process.parent_pid == command.popen.pid and SAMPLER not in process.command
+    ]
     assert children
     for pid in (command.popen.pid, *(child.pid for child in children)):
         assert open_gpus(pid) == set()
@@ -139,6 +145,31 @@ def test_session_json_names_the_gpu(start: Start, tmp_path: Path) -> None:
     machine = json.loads(path.read_text())["machine"]
     assert machine["gpus"][0]["memory_bytes"] > 2**30
     assert machine["cuda_reason"] == ""
+
+
+def test_telemetry_agrees_with_nvidia_smi(start: Start, tmp_path: Path) -> None:
+    """A training of some seconds: its power is between that of an idle GPU and its limit."""
+    asked = ("nvidia-smi", "--query-gpu=uuid,power.limit", "--format=csv,noheader,nounits")
+    limits = dict(
+        line.split(", ")
+        for line in subprocess.run(
+            asked, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+    )
+    command = start(*SMALL, "--mode", "single", "--steps", 2000)
+    assert command.wait(120) == 0, command.err
+    (row,) = rows(tmp_path)
+    (path,) = tmp_path.glob("out/*/telemetry.csv")
+    with path.open(newline="", encoding="utf-8") as file:
+        samples = [line for line in csv.DictReader(file) if line["device"] in limits]
+    assert samples
+    assert {line["error"] for line in samples} == {""}
+    assert 20 < float(row["gpu_temperature_max_c"]) < 110
+    assert 0 < float(row["gpu_utilization_mean"]) <= 1
+    most_w = max(float(limit) for limit in limits.values())
+    assert 10 < float(row["gpu_power_mean_w"]) < 1.1 * most_w
+    joules = float(row["gpu_power_mean_w"]) * float(row["window_s"])
+    assert float(row["energy_j"]) == pytest.approx(joules)
 
 
 @pytest.mark.timeout(240)

@@ -93,6 +93,30 @@ def test_a_good_answer_counts_whatever_the_exit_code(
 
 
 @pytest.mark.usefixtures("not_asked_yet")
+def test_the_others_are_known_if_a_gpu_has_fallen_off_the_bus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers for the others, has a sentence about the lost one, and exits with 15."""
+    lost = "Unable to determine the device handle for GPU 0000:65:00.0: GPU is lost."
+    state = ", ".join(["0", "GPU-1", *["1"] * (len(nvidia_smi.GPU_STATE) - 2 + 2)])
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        f'#!/bin/sh\nif [ "$1" = -L ]; then echo "{LISTS}"; echo "{lost}"; exit 15; fi\n'
+        f'echo "{state}"; echo "{lost}"; exit 15\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (known,) = nvidia_smi.gpu_state()
+    assert known["uuid"] == "GPU-1"
+    survey = Survey(
+        system=describe_system(), machine=None, build=None, torch_error="", environment={}
+    )
+    assert [each.message for each in examine_gpus(survey)] == [
+        "nvidia-smi answers, and exits with code 15 (a GPU has fallen off the bus)"
+    ]
+
+
+@pytest.mark.usefixtures("not_asked_yet")
 @pytest.mark.parametrize(
     ("known", "is_held_back_known"),
     [
