@@ -109,11 +109,7 @@ def make_plan(
     # Not about the default, which is ours.
     if any(part.workers_per_gpu is not None for part in request.parts):
         notices += _many_workers(configurations, machine)
-    rounds = request.rounds or draft.preset.rounds
-    if request.until:
-        rounds = min(rounds, request.round_limit)
-    if request.duration_s is not None:
-        rounds = 1  # the others are drawn as they come
+    rounds = _planned_rounds(request, draft.preset.rounds)
     _check_runs(rounds, request.round_limit, len(configurations))
     seed = random.randrange(ORDER_SEEDS) if request.seed is None else request.seed
     order = draw_order(len(configurations), rounds, random.Random(seed))
@@ -122,6 +118,13 @@ def make_plan(
         notices=tuple(dict.fromkeys(notices)),  # variants may cause the same one
         order_seed=seed,
     )
+
+
+def _planned_rounds(request: Request, default: int) -> int:
+    if request.duration_s is not None:
+        return 1  # the others are drawn as they come
+    rounds = request.rounds or default
+    return min(rounds, request.round_limit) if request.until else rounds
 
 
 def _check_runs(rounds: int, round_limit: int, num_configurations: int) -> None:

@@ -59,16 +59,7 @@ def comparison_columns(rows: Sequence[Row]) -> list[Column]:
             [format_percent(row.node_efficiency) for row in rows],
             is_optional=True,
         ),
-        Column(
-            "samples\nper joule",
-            [format_rate(row.samples_per_joule) for row in rows],
-            is_optional=True,
-        ),
-        Column(
-            "cost of 1M\nsamples",
-            [format_cost(row.cost_per_million_samples) for row in rows],
-            is_optional=True,
-        ),
+        *_energy_columns(rows),
         *_speedup_columns(rows, baseline),
         Column(
             f"{'speed-up' if baseline == 'single' else 'ratio'} to\n{plain(baseline)}",
@@ -113,6 +104,16 @@ def without_empty(columns: Sequence[Column]) -> list[Column]:
     """The columns of a table, without optional ones in which nothing is known."""
     return [
         column for column in columns if not column.is_optional or set(column.cells) != {UNKNOWN}
+    ]
+
+
+def _energy_columns(rows: Sequence[Row]) -> list[Column]:
+    """Energy and costs, as far as they are known."""
+    per_joule = [format_rate(row.samples_per_joule) for row in rows]
+    costs = [format_cost(row.cost_per_million_samples) for row in rows]
+    return [
+        Column("samples\nper joule", per_joule, is_optional=True),
+        Column("cost of 1M\nsamples", costs, is_optional=True),
     ]
 
 

@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedBatch:
+    """What is cut into shards."""
+
+    listing: Path
+    """The file with the samples of the image folder; read only if there is one."""
+    samples: int
+    """Of all devices together."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

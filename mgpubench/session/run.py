@@ -146,7 +146,6 @@ def resume_session(resume: Resume, call: Call) -> Outcome:
             machine, build = ask_torch(supervisor)
             survey = take_survey(machine, build)
             nodes.join(None, survey)
-            # First of all: on another machine the preflight may refuse for other reasons.
             _check_installed(saved, survey, nodes)
             nodes.announce(request, saved.plan)
             facts = preflight(supervisor, saved.plan, listings)
@@ -180,6 +179,7 @@ def _made_on(survey: Survey, nodes: Alone) -> dict[str, object]:
 
 
 def _check_installed(saved: SavedSession, survey: Survey, nodes: Alone) -> None:
+    """Refuse another machine, before its preflight refuses it for other reasons."""
     packages = {"system.packages": survey.system.packages}
     check_unchanged(saved, {**installed_part(survey), **packages, **nodes.installed})
 

@@ -12,7 +12,7 @@ from mgpubench.config.types import MODES, MULTI_PROCESS_MODES
 from mgpubench.errors import RunFailed
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Supervisor, open_supervisor
-from mgpubench.results.shard import Shard
+from mgpubench.results.shard import Shard, ShardedBatch
 from mgpubench.session.prepare import ask_torch, list_data, preflight, save_listings
 from mgpubench.session.workers import SHOW_RANK, RunOrder, preload_for
 
@@ -63,6 +63,6 @@ def _share(supervisor: Supervisor, config: RunConfig, rest: int) -> Sharing:
         if elapsed_s > config.timeout_s:
             raise RunFailed(f"{config.label}: no answer within --timeout {config.timeout_s:g} s")
 
-    calls = [(*call, samples) for call in job.calls]
+    calls = [(*call[:-1], ShardedBatch(call[-1], samples)) for call in job.calls]
     answers = supervisor.run(replace(job, calls=calls, watch=watch))
     return Sharing(config, samples, [shard for answer in answers for shard in answer])

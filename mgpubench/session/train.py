@@ -16,6 +16,7 @@ from mgpubench.session.document import called_part, installed_part
 from mgpubench.session.prepare import check_out
 from mgpubench.session.telemetry import open_telemetry
 from mgpubench.session.train_prepare import (
+    Prepared,
     like_checkpoint,
     prepare_training,
 )
@@ -53,26 +54,26 @@ def train_session(
         prepared = prepare_training(supervisor, request, images, call.display)
         prepared.check_start(request, checkpoint, call.display)
         prepared.check_room(Path(request.work.out))
-        document = {
-            **called_part(request.work, prepared.plan, call.argv),
+        about_it = {
             "options": asdict(request.options),
             "classes": list(images.listing.classes),
             "resumed_from": str(checkpoint) if checkpoint else None,
-            "system": asdict(prepared.survey.system),
-            **installed_part(prepared.survey),
-            **prepared.trained_part(images),
         }
+        document = {**_called(request, prepared, call), **about_it, **prepared.trained_part(images)}
         now = datetime.now(UTC)
         with (
             open_session(Path(request.work.out), document, now, TRAINING_FILES) as session,
             open_telemetry(session, call.display, 1, call.sampling) as telemetry,
         ):
-            trainer = Trainer(
-                supervisor,
-                session,
-                call,
-                prepared.machine,
-                first_epoch=first_epoch,
-                telemetry=telemetry,
-            )
+            machine = prepared.machine
+            trainer = Trainer(supervisor, session, call, machine, 1, first_epoch, telemetry)
             return trainer.train(prepared.config(request, images, session.folder, checkpoint))
+
+
+def _called(request: TrainRequest, prepared: Prepared, call: TrainCall) -> dict[str, object]:
+    """The part of session.json that says what was called, and where."""
+    return {
+        **called_part(request.work, prepared.plan, call.argv),
+        "system": asdict(prepared.survey.system),
+        **installed_part(prepared.survey),
+    }

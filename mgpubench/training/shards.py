@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from mgpubench.config.run_config import RunConfig
-from mgpubench.results.shard import Shard
+from mgpubench.results.shard import Shard, ShardedBatch
 from mgpubench.training.data.loader import open_feed
 from mgpubench.training.devices import Part
 from mgpubench.training.rank import make_part
@@ -24,18 +24,17 @@ Seen = tuple[torch.device, int, tuple[int, ...]]
 
 
 def show_rank(
-    config: RunConfig, rank: int, runner: str, folder: Path, listing: Path, samples: int
+    config: RunConfig, rank: int, runner: str, folder: Path, batch: ShardedBatch
 ) -> list[Shard]:
     """Let a runner take one micro-batch through the model, and report who got what.
 
-    `samples` is the size of the global batch, which may leave a rest: then the last images of this
-    process's batch are cut off. The first five arguments are those of `run_rank`.
+    The batch may leave a rest: then the last images of this process's own are cut off.
     """
-    part = make_part(config, rank, folder, listing)
+    part = make_part(config, rank, folder, batch.listing)
     set_up_process(part)
 
     def work(part: Part, wrapped: Wrapped) -> list[Shard]:
-        return shards_of_batch(part, wrapped, samples)
+        return shards_of_batch(part, wrapped, batch.samples)
 
     shards: list[Shard] = importlib.import_module(runner).run(part, work)
     return shards
