@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from mgpubench.config.machine_facts import Machine
 from mgpubench.config.nodes import Nodes
 from mgpubench.config.plan import Plan, make_plan
 from mgpubench.config.request import Request
@@ -26,7 +27,14 @@ from mgpubench.session.document import (
     installed_part,
     trained_part,
 )
-from mgpubench.session.nodes import Alone, devices_of, open_nodes
+from mgpubench.session.hello import (
+    Asked,
+    asked_of,
+    check_devices,
+    devices_of,
+    unplanned_devices,
+)
+from mgpubench.session.nodes import Alone, Announcement, dismiss, open_nodes
 from mgpubench.session.prepare import (
     Workload,
     ask_torch,
@@ -108,10 +116,10 @@ def run_session(request: Request, call: Call) -> Outcome:
     ):
         machine, build = ask_torch(supervisor)
         survey = take_survey(machine, build)
-        nodes.join(request, survey)
+        _join(nodes, request, survey, machine)
         plan = make_plan(request, machine, _num_classes(listings), nodes.devices)
         _notify(call.display, (*plan.notices, *_warnings(listings)))
-        nodes.announce(request, plan)
+        nodes.announce(Announcement.of(request, plan))
         facts = preflight(supervisor, plan, listings)
         # Only now: next to a refusal they would not matter.
         _notify(call.display, disturbances(survey, plan))
@@ -148,6 +156,7 @@ def resume_session(resume: Resume, call: Call) -> Outcome:
         check_nodes(saved, call.nodes)
         if not runs and target is None:
             _notify(call.display, [f"nothing is missing in {resume.folder}"])
+            dismiss(call.nodes, call.stop, call.display)
             return _outcome(resume.folder, sitting)
         listings = list_data(request, call.stop)
         with (
@@ -156,10 +165,10 @@ def resume_session(resume: Resume, call: Call) -> Outcome:
         ):
             machine, build = ask_torch(supervisor)
             survey = take_survey(machine, build)
-            nodes.join(None, survey)
+            nodes.join(Asked(), unplanned_devices(machine), survey)
             # First of all: on another machine the preflight may refuse for other reasons.
             _check_installed(saved, survey, nodes)
-            nodes.announce(request, saved.plan)
+            nodes.announce(Announcement.of(request, saved.plan))
             facts = preflight(supervisor, saved.plan, listings)
             workload = Workload(machine, _environment(survey, plan), facts, listings, nodes.devices)
             _check_trained(saved, workload, nodes)
@@ -171,6 +180,13 @@ def resume_session(resume: Resume, call: Call) -> Outcome:
                 maker = _maker(_launchers(nodes, supervisors), recorder, request, call)
                 maker.make_all(plan, runs, target)
             return _concluded(session.folder, sitting, nodes)
+
+
+def _join(nodes: Alone, request: Request, survey: Survey, machine: Machine) -> None:
+    """Wait for the other machines, and refuse what must be equal and is not."""
+    own = devices_of(request, machine)
+    nodes.join(asked_of(request), own, survey)
+    check_devices(own, nodes.devices)
 
 
 def _made_on(survey: Survey, nodes: Alone) -> dict[str, object]:

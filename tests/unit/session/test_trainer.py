@@ -10,7 +10,7 @@ import pytest
 
 from mgpubench.config.train_request import TrainOptions
 from mgpubench.launch.events import EVENTS_FILE, EventWriter
-from mgpubench.launch.loss_lines import LossLine
+from mgpubench.launch.loss_lines import LossLine, LossReader, rank_sources
 from mgpubench.session import trainer
 from mgpubench.session.trainer import Trainer
 
@@ -47,11 +47,12 @@ def rows() -> Rows:
 @pytest.fixture
 def watch(rows: Rows, tmp_path: Path) -> trainer._Watch:
     config = SimpleNamespace(
-        run=SimpleNamespace(world_size=1),
+        run=SimpleNamespace(num_nodes=1),
         options=SimpleNamespace(epochs=3),
         saves=lambda epoch: epoch in SAVED_EPOCHS,
     )
-    return trainer._Watch(cast(Trainer, rows), cast(Any, config), tmp_path)
+    losses = LossReader(rank_sources(tmp_path, [0]))
+    return trainer._Watch(cast(Trainer, rows), cast(Any, config), tmp_path, losses)
 
 
 @pytest.fixture
