@@ -191,9 +191,10 @@ class _Watch:
 
     def _has_losses(self, epoch: int) -> bool:
         """False if the lines of another machine are still on their way. An epoch ends with one."""
+        if self._config.run.num_nodes == 1:
+            return True
         epochs = epoch - self._trainer.first_epoch
-        is_alone = self._config.run.num_nodes == 1
-        return is_alone or self._losses.last_step >= epochs * self._config.steps_per_epoch
+        return self._losses.last_step >= epochs * self._config.steps_per_epoch
 
     def _whole_epochs(self) -> Iterator[dict[str, Any]]:
         for event in self._events.new_events():

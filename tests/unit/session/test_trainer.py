@@ -27,6 +27,7 @@ class Rows:
         self.written: list[dict[str, Any]] = []
         self.shown: list[int] = []
         self.session = SimpleNamespace(append_to=self._append_to)
+        self.first_epoch = 2
         self.call = SimpleNamespace(display=SimpleNamespace(on_epoch=self._on_epoch))
 
     def record_of(self, config: object, event: dict[str, Any]) -> SimpleNamespace:
@@ -53,6 +54,32 @@ def watch(rows: Rows, tmp_path: Path) -> trainer._Watch:
     )
     losses = LossReader(rank_sources(tmp_path, [0]))
     return trainer._Watch(cast(Trainer, rows), cast(Any, config), tmp_path, losses)
+
+
+def test_a_row_waits_for_the_lines_of_loss_of_other_machines(
+    rows: Rows, events: EventWriter, tmp_path: Path
+) -> None:
+    """Epoch 4 is the second one of this call, and ends with step 20 of it."""
+    config: Any = SimpleNamespace(
+        run=SimpleNamespace(num_nodes=2),
+        options=SimpleNamespace(epochs=4),
+        steps_per_epoch=10,
+        saves=lambda epoch: False,
+    )
+    losses: Any = SimpleNamespace(new_lines=list, last_step=10)
+    watch = trainer._Watch(cast(Trainer, rows), config, tmp_path, losses)
+    events.write({"epoch": 3})
+    events.write({"epoch": 4})
+    watch.record_events()
+    assert rows.shown == [3]
+    losses.last_step = 20
+    watch.record_events()
+    assert rows.shown == [3, 4]
+    events.write({"epoch": 5})
+    watch.record_events()
+    assert rows.shown == [3, 4]
+    watch.finish()  # the other machine is lost
+    assert rows.shown == [3, 4, 5]
 
 
 @pytest.fixture
