@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mgpubench.training.checkpoint import load
+from mgpubench.training.models.by_name import make_module
 from tests.conftest import Here
 from tests.pairs import Pair, pair_of
 
@@ -45,11 +46,16 @@ def only_folder(place: Path) -> Path:
 def test_two_machines_train_as_one_does_and_go_on_in_another_mode(
     tmp_path: Path, photos: Callable[..., Path], run_here: Callable[..., Here]
 ) -> None:
-    """ddp for two epochs, then fsdp on one device more: an mlp has no BatchNorm."""
+    """ddp for two epochs, then fsdp on one device more: an mlp has no BatchNorm.
+
+    Node 1 has neither the weights to begin with nor a checkpoint.
+    """
     root = photos(cat=9, dog=11)
     for node in ("node0", "node1"):
         shutil.copytree(root, tmp_path / node / "photos")
-    new = ("train", "--data", "photos", *TINY)
+    torch.save(make_module("mlp", 2).state_dict(), tmp_path / "init.pt")
+    shutil.copy(tmp_path / "init.pt", tmp_path / "node0")
+    new = ("train", "--data", "photos", "--pretrained", "init.pt", *TINY)
     alone = run_here(*new, "--mode", "single", "--epochs", 3, cwd=tmp_path)
     assert alone.exit_code == 0, alone.err
     with pair_of(tmp_path, *new, "--gpus", 1, "--epochs", 2) as pair:
