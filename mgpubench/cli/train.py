@@ -22,7 +22,7 @@ from mgpubench.cli.train_checks import (
 from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options, request_of
 from mgpubench.config.nodes import Nodes
 from mgpubench.config.train_request import LOG_EVERY, SCHEDULES, TrainOptions, TrainRequest
-from mgpubench.config.types import DEFAULT_OUT, DEFAULT_TIMEOUT_S
+from mgpubench.config.types import DEFAULT_OUT, DEFAULT_TIMEOUT_S, Mode
 from mgpubench.format import shell_path, shown_path
 from mgpubench.machine.current_folder import check_current_folder
 
@@ -35,6 +35,9 @@ Make = Callable[["TrainCall"], "Trained"]
 
 DEFAULTS = TrainOptions()
 TRAIN_OPTIONS = tuple(option.name for option in fields(TrainOptions))
+
+TRAINED_ON_NODES: tuple[Mode, ...] = ("ddp", "fsdp")
+"""Modes that train on several machines."""
 
 FOLDERS = ("data", "eval_data")
 MAY_DIFFER = {*FOLDERS, "gpus", "out", "resume", "pretrained"}
@@ -170,7 +173,7 @@ def train(ctx: click.Context, /, resume: str | None, **given: Any) -> None:
     refuse_measuring_options(ctx)
     refuse_all_modes(ctx, "a training")
     nodes = take_nodes(ctx, given)
-    check_modes(nodes, given["modes"])
+    check_modes(nodes, given["modes"], TRAINED_ON_NODES)
     check_current_folder()
     if nodes is not None and not nodes.is_first:
         ctx.exit(perform_part(ctx, given, nodes))

@@ -140,7 +140,9 @@ def check_devices(own: NodeDevices, others: Sequence[NodeDevices]) -> None:
             )
 
 
-def refuse_code_by_name(models: Iterable[str], named_here: Collection[str | None]) -> None:
+def refuse_code_by_name(
+    node: int, models: Iterable[str], named_here: Collection[str | None]
+) -> None:
     """Refuse an own model of node 0's that the command line of this machine does not name.
 
     Its name leads to code that would be run here, so it is not taken from the network.
@@ -151,9 +153,9 @@ def refuse_code_by_name(models: Iterable[str], named_here: Collection[str | None
     for model in models:
         if is_own_model(model) and model not in named_here:
             raise RequestRefused(
-                f"node 0 has --model {model}, which the command on this machine does not name",
-                "Code is run only if it is named here. To resume a training, give --model on all "
-                "machines too.",
+                f"node 0 has --model {model}, which the command on node {node} does not name",
+                "A machine runs only code that its own command names. To resume a training, give "
+                "--model on all machines too.",
             )
 
 

@@ -116,8 +116,11 @@ def take_part(request: Request | None, nodes: Nodes, display: Notices, stop: Sto
         if not member.introduce(asked_of(request), devices):
             return
         announcement: Announcement = member.link.read(PLAN)
-        named_here = [part.model for part in request.parts] if request else []
-        refuse_code_by_name([run.model for run in announcement.plan.runs], named_here)
+        node, named_here = (
+            nodes.node_rank,
+            [part.model for part in request.parts] if request else [],
+        )
+        refuse_code_by_name(node, [run.model for run in announcement.plan.runs], named_here)
         if request is None:
             listings = list_data(announcement.request, stop)
         listings = _under_names_of(announcement.request, listings)
@@ -126,9 +129,9 @@ def take_part(request: Request | None, nodes: Nodes, display: Notices, stop: Sto
         with open_supervisors(supervisor, announcement.request, listings, stop) as supervisors:
 
             def job_for(order: RunOrder) -> tuple[Launcher, Job]:
-                refuse_code_by_name([order.config.model], named_here)
+                refuse_code_by_name(node, [order.config.model], named_here)
                 own = supervisors[order.config.env]
-                return own, order.job(own, nodes.node_rank)
+                return own, order.job(own, node)
 
             member.make_parts(job_for)
 

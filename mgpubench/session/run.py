@@ -27,13 +27,7 @@ from mgpubench.session.document import (
     installed_part,
     trained_part,
 )
-from mgpubench.session.hello import (
-    Asked,
-    asked_of,
-    check_devices,
-    devices_of,
-    unplanned_devices,
-)
+from mgpubench.session.hello import Asked, asked_of, check_devices, devices_of, unplanned_devices
 from mgpubench.session.nodes import Alone, Announcement, dismiss, open_nodes
 from mgpubench.session.prepare import (
     Workload,

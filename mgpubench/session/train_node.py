@@ -72,7 +72,7 @@ def take_part_in_training(
         run = announced.plan.runs[0]
         if run.mode not in MULTI_PROCESS_MODES:
             raise SessionEnded(f"node 0 has asked for the mode {run.mode!r}, which is not for this")
-        refuse_code_by_name([run.model], [here.model])
+        refuse_code_by_name(nodes.node_rank, [run.model], [here.model])
         if images is None:
             images = find_images(here.request_here(announced.request), stop)
         facts = preflight(supervisor, announced.plan, {run.data: images.listing})[run.model]

@@ -89,9 +89,11 @@ def test_images_are_where_this_machine_has_them() -> None:
 
 
 def test_code_is_run_only_if_this_machine_names_it() -> None:
-    refuse_code_by_name(["resnet50", "nets:make"], ["nets:make"])
-    with pytest.raises(RequestRefused, match=r"^node 0 has --model os:abort, which the command on"):
-        refuse_code_by_name(["os:abort"], [None])
+    refuse_code_by_name(1, ["resnet50", "nets:make"], ["nets:make"])
+    with pytest.raises(
+        RequestRefused, match=r"^node 0 has --model os:abort, .* on node 1 does not"
+    ):
+        refuse_code_by_name(1, ["os:abort"], [None])
 
 
 def test_other_classes_and_images_are_named() -> None:
