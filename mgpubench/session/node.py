@@ -116,10 +116,8 @@ def take_part(request: Request | None, nodes: Nodes, display: Notices, stop: Sto
         if not member.introduce(asked_of(request), devices):
             return
         announcement: Announcement = member.link.read(PLAN)
-        node, named_here = (
-            nodes.node_rank,
-            [part.model for part in request.parts] if request else [],
-        )
+        node = nodes.node_rank
+        named_here = [part.model for part in request.parts] if request else []
         refuse_code_by_name(node, [run.model for run in announcement.plan.runs], named_here)
         if request is None:
             listings = list_data(announcement.request, stop)
