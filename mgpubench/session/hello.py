@@ -82,8 +82,11 @@ def devices_of_node(
     Raises:
         RequestRefused: if that machine lacks them, or they are of another kind than node 0's.
     """
+    # The batch is shared by the devices of all machines, and not by those of one.
+    gpus = theirs.counts or gpus
     try:
-        return devices_of(replace(request, gpus=theirs.counts or gpus), theirs.machine)
+        here = replace(request, gpus=gpus, global_batch=None, batch_per_gpu=None)
+        return devices_of(here, theirs.machine)
     except RequestRefused as error:
         raise RequestRefused(f"node {node}: {error.message}", error.hint) from error
 

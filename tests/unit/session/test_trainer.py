@@ -138,7 +138,8 @@ def test_a_loss_that_is_not_finite_ends_a_training_unless_the_scaler_skips_the_s
         options=TrainOptions(),
         steps_per_epoch=3,
     )
-    watch = trainer._Watch(cast(Trainer, rows), cast(Any, config), tmp_path)
+    losses = LossReader(rank_sources(tmp_path, [0]))
+    watch = trainer._Watch(cast(Trainer, rows), cast(Any, config), tmp_path, losses)
     record = watch._loss_record(LossLine(step=5, samples=4, loss_sum=4 * loss))
     assert (record.epoch, record.step) == (4, 2)
     assert record.loss == (2.5 if loss == 2.5 else None)
