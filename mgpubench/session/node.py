@@ -124,7 +124,9 @@ def take_part(request: Request | None, nodes: Nodes, display: Notices, stop: Sto
         listings = _under_names_of(announcement.request, listings)
         facts = preflight(supervisor, announcement.plan, listings)
         member.agree(trained_part(Workload(machine, "", facts, listings)))
-        with open_supervisors(supervisor, announcement.request, listings, stop) as supervisors:
+        # Variables of variants are those of this machine's command, if it has them.
+        asked = request or announcement.request
+        with open_supervisors(supervisor, asked, listings, stop) as supervisors:
 
             def job_for(order: RunOrder) -> tuple[Launcher, Job]:
                 refuse_code_by_name(node, [order.config.model], named_here)
