@@ -7,6 +7,8 @@ each rank. docs/collectives.md shows what moves where.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -26,8 +28,9 @@ class Exchange:
         self.pattern = pattern
         self.rank = pattern.rank
         self.is_root = pattern.rank == ROOT
-        self.sent = self.make_sent()
-        self.result = self.make_result()
+        # Any and not Tensor | None: each operation knows which ranks have them.
+        self.sent: Any = self.make_sent()
+        self.result: Any = self.make_result()
 
     def make_sent(self) -> Tensor | None:
         """The buffer that this rank gives; None if it gives nothing."""

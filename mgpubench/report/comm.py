@@ -66,8 +66,8 @@ def print_comm_runs(runs: Sequence[CommConfig]) -> None:
     """Print runs in their order."""
     console = open_console()
     first = runs[0].run
-    title = f"{format_count(len(runs), 'run')} over {first.backend}: {TIMED_BLOCKS} timed blocks of each size"
-    console.print(Text(title, style="bold"), soft_wrap=True)
+    how = f"over {first.backend}: {TIMED_BLOCKS} timed blocks of each size"
+    console.print(Text(f"{format_count(len(runs), 'run')} {how}", style="bold"), soft_wrap=True)
     columns = [
         Column("run", [str(each.run.position) for each in runs]),
         Column("round", [str(each.run.round) for each in runs]),

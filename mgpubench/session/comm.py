@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -109,7 +109,7 @@ def _plan_on(supervisor: Supervisor, request: CommRequest, machine: Machine) -> 
         f"{operation} is left out: this torch's {backend} does not have it ({reason})"
         for operation, reason in lacking.items()
     )
-    return CommPlan(plan.runs, (*plan.notices, *left_out), plan.order_seed)
+    return replace(plan, notices=(*plan.notices, *left_out))
 
 
 def _buckets(supervisor: Supervisor, request: CommRequest, machine: Machine) -> list[int]:

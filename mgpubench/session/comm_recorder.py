@@ -150,7 +150,8 @@ class _Watch:
             raise RunFailed(
                 f"{self._config.label} did not end within --timeout {timeout_s:g} s: "
                 f"{len(self.records)} of {len(self._config.sizes)} sizes done",
-                f"Raise --timeout, or use fewer --calls, or less than {self._config.memory_option}.",
+                "Raise --timeout, or use fewer --calls, or less than "
+                f"{self._config.memory_option}.",
             )
 
     def record_failure(self, status: Status, error: str) -> None:

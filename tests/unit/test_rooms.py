@@ -32,7 +32,8 @@ ROOMS: dict[str, set[str]] = {
 """The rooms from the ground up, and what each may import at module level."""
 
 TORCH_IN = re.compile(
-    r"mgpubench\.(machine\.cuda|training\.(?!data(\.(listing|split))?$|schedule$).+|runners\..+|collectives\..+)"
+    r"mgpubench\.(machine\.cuda|training\.(?!data(\.(listing|split))?$|schedule$).+"
+    r"|(runners|collectives)\..+)"
 )
 """Modules that run in workers only: they, and no others, may load torch."""
 
