@@ -38,7 +38,8 @@ class Exchange:
 
     def make_result(self) -> Tensor | None:
         """The buffer in which it finds the result; None if it has none."""
-        return self.sent
+        buffer: Tensor | None = self.sent
+        return buffer
 
     def content(self, call: int) -> Tensor:
         """What it gives in a call."""

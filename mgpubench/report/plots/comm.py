@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
 KINDS = (".png", ".svg", ".pdf")
 
-# Colour and marker together, for those who cannot tell the colours (Okabe and Ito, without yellow).
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+# Colour and marker together, for those who cannot tell the colours (Okabe and Ito first).
+COLOURS = (
+    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9"),
+    *("#e69f00", "#000000", "#882255", "#999999", "#666600"),
+)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 DASHES = ("-", "--", ":", "-.")
 """For the numbers of devices."""
