@@ -1,4 +1,4 @@
-"""A rank of collectives whose device damages data, for tests."""
+"""Ranks of collectives on devices that damage data, or lack an operation; for tests."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 import torch.distributed as dist
 from torch import Tensor
 
-from mgpubench.collectives.rank import measure_rank
+from mgpubench.collectives import rank as rank_module
 from mgpubench.config.comm_plan import CommConfig
+from mgpubench.config.comm_request import Operation
+from mgpubench.config.run_config import RunConfig
 
 BAD_RANK, BAD_CALL, BAD_ELEMENT = 1, 4, 5
 
@@ -24,4 +26,16 @@ def measure_damaged(config: CommConfig, rank: int, folder: Path) -> None:
             tensor[BAD_ELEMENT] += 1
 
     dist.all_reduce = damaging  # this process ends with the run
-    measure_rank(config, rank, folder)
+    rank_module.measure_rank(config, rank, folder)
+
+
+def find_lacking(
+    run: RunConfig, operations: tuple[Operation, ...], rank: int, folder: Path
+) -> dict[Operation, str]:
+    """As if the backend had no gather: this torch's gloo has all operations."""
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("ProcessGroupGloo does not support gather\nat some line")
+
+    dist.gather = refuse
+    return rank_module.find_lacking(run, operations, rank, folder)

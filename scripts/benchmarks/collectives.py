@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import statistics
 import time
@@ -83,7 +84,8 @@ def measure_sides(config: CommConfig, size: int, rank: int, folder: Path) -> Sid
     with process_group(part) as barrier:
         bench = Bench(config, part, barrier)
         bare = BareLoop(config, size, barrier)
-        bench.measure(size), bare.measure()
+        bench.measure(size)
+        bare.measure()
         sides: Sides = []
         for _ in range(PAIRS):
             if order.random() < 0.5:
@@ -96,23 +98,26 @@ def measure_sides(config: CommConfig, size: int, rank: int, folder: Path) -> Sid
 
 
 class BareLoop:
-    """As many calls on one buffer, and nothing around them."""
+    """As many calls on as many buffers, and nothing around them.
+
+    On one buffer alone it would measure the cache: DDP's buckets do not lie in it either.
+    """
 
     def __init__(self, config: CommConfig, size: int, barrier: Callable[[], None]) -> None:
-        self._tensor = torch.zeros(size // ELEMENT_BYTES)
-        self._calls = config.block_calls(size)
+        calls = config.block_calls(size)
+        self._buffers = [torch.zeros(size // ELEMENT_BYTES) for _ in range(calls)]
         self._warmup_calls = config.warmup_calls
         self._barrier = barrier
 
     def measure(self) -> list[float]:
         """Seconds of each block."""
-        for _ in range(self._warmup_calls):
-            dist.all_reduce(self._tensor)
+        for buffer in itertools.islice(itertools.cycle(self._buffers), self._warmup_calls):
+            dist.all_reduce(buffer)
         return [self._time() for _ in range(TIMED_BLOCKS)]
 
     def _time(self) -> float:
         self._barrier()
         began_s = time.perf_counter()
-        for _ in range(self._calls):
-            dist.all_reduce(self._tensor)
+        for buffer in self._buffers:
+            dist.all_reduce(buffer)
         return time.perf_counter() - began_s

@@ -115,9 +115,7 @@ def test_the_interval_is_students_t_on_logarithms() -> None:
     (row,) = size_rows([record(run, time_s) for run, time_s in enumerate(times_s, start=1)])
     half = student_t_quantile(0.975, 4) * math.sqrt(2.5) / math.sqrt(5)
     assert row.time_ci == pytest.approx((math.exp(-half), math.exp(half)))
-    assert row.bus_bandwidth_ci == pytest.approx(
-        (1500 * math.exp(-half), 1500 * math.exp(half))
-    )
+    assert row.bus_bandwidth_ci == pytest.approx((1500 * math.exp(-half), 1500 * math.exp(half)))
 
 
 def test_a_line_is_found_exactly() -> None:
