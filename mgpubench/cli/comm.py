@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mgpubench.cli.compare_plot import check_plot_file, write_plot
 from mgpubench.cli.options import is_verbose, verbose_option
 from mgpubench.cli.paths import PATH
 from mgpubench.cli.session_options import (
@@ -147,9 +148,7 @@ def comm(ctx: click.Context, /, plot: Path | None, dry_run: bool, **given: Any) 
         show_comm_plan(request)
         return
     if plot is not None:
-        from mgpubench.report.plots.comm import check_plot
-
-        check_plot(plot)
+        check_plot_file(plot)
     ctx.exit(perform(request, plot, verbose=is_verbose(ctx)))
 
 
@@ -204,9 +203,10 @@ def conclude(outcome: CommOutcome, plot: Path | None) -> int:
             print_collectives(outcome.records)
         sys.stdout.flush()
         if has_figures and plot is not None:
-            from mgpubench.report.plots.comm import plot_collectives
+            from mgpubench.report.plots.comm import draw_collectives
 
-            plot_collectives(outcome.records, plot)
+            file_format = plot.suffix.lower().removeprefix(".")
+            write_plot(draw_collectives(outcome.records, file_format), plot)
             click.echo(f"plot: {shown_path(plot)}", err=True)
     finally:
         # Even if the tables cannot be printed, the user must know where the results are.

@@ -153,7 +153,7 @@ def test_a_dry_run_prints_the_plan() -> None:
         (("--smallest", "4X"), "'4X' is not a size such as 4096, 4KiB or 16M."),
         (("--gpus", "1"), "error: --gpus 1: on one device there is nobody to exchange data with"),
         (("--rounds", "0"), "error: --rounds is 0, and must be at least 1"),
-        (("--plot", "x.doc"), "error: --plot x.doc: its name must end in .png, .svg, .pdf"),
+        (("--plot", "x.doc"), "error: --plot x.doc: the name must end with .svg, .png or .pdf"),
         (("--resume", "x"), "No such option"),
         (("--nnodes", "2"), "No such option"),
     ],

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
+import io
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mgpubench.analysis.collectives import SizeRow, size_rows
 from mgpubench.analysis.stats import Interval
 from mgpubench.config.comm_request import OPERATIONS
-from mgpubench.errors import BenchError, RequestRefused
 from mgpubench.format import format_binary
 from mgpubench.report.comm import CPU_NOTE, title
+from mgpubench.report.plots.style import SETTINGS
 from mgpubench.results.comm import CommRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-KINDS = (".png", ".svg", ".pdf")
 
 # Colour and marker together, for those who cannot tell the colours (Okabe and Ito first).
 COLOURS = (
@@ -32,48 +29,28 @@ DASHES = ("-", "--", ":", "-.")
 SIZE_INCHES = (11.0, 5.0)
 
 
-def check_plot(path: Path) -> None:
-    """Refuse a file that could not be drawn, before anything is measured.
-
-    Raises:
-        RequestRefused: if matplotlib is not installed, or the file cannot be made.
-    """
-    if path.suffix.lower() not in KINDS:
-        raise RequestRefused(f"--plot {path}: its name must end in {', '.join(KINDS)}")
-    if not path.parent.is_dir():
-        raise RequestRefused(f"--plot {path}: {path.parent} is not a folder")
-    if importlib.util.find_spec("matplotlib") is None:
-        raise RequestRefused(
-            "--plot needs matplotlib, which is not installed",
-            "Install it with: pip install 'mgpubench[plot]', or leave --plot out.",
-        )
-
-
-def plot_collectives(records: Sequence[CommRecord], path: Path) -> None:
-    """Draw all sizes of a session into a file.
-
-    Raises:
-        BenchError: if the file cannot be written.
-    """
+def draw_collectives(records: Sequence[CommRecord], file_format: str) -> bytes:
+    """The picture of all sizes of a session, on white. `file_format` is `svg`, `png` or `pdf`."""
+    import matplotlib as mpl
     from matplotlib.figure import Figure
 
     rows = [row for row in size_rows(records) if row.size_bytes]
-    figure = Figure(figsize=SIZE_INCHES, layout="constrained")
-    times, bandwidths = figure.subplots(1, 2)
-    draw_lines(times, rows, _times_us)
-    draw_lines(bandwidths, rows, _bandwidths_gb_per_s)
-    times.set_yscale("log")
-    times.set_ylabel("time of a call (us)")
-    bandwidths.set_ylabel("bus bandwidth (GB/s)")
-    bandwidths.set_ylim(bottom=0)
-    handles, labels = times.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", frameon=False)
-    about = f"\n{CPU_NOTE}" if records[0].device_type == "cpu" else ""
-    figure.suptitle(f"{title(records)}{about}", fontsize="medium")
-    try:
-        figure.savefig(path, dpi=120)
-    except OSError as error:
-        raise BenchError(f"--plot {path} cannot be written: {error.strerror}") from error
+    content = io.BytesIO()
+    with mpl.rc_context(SETTINGS):
+        figure = Figure(figsize=SIZE_INCHES, layout="constrained")
+        times, bandwidths = figure.subplots(1, 2)
+        draw_lines(times, rows, _times_us)
+        draw_lines(bandwidths, rows, _bandwidths_gb_per_s)
+        times.set_yscale("log")
+        times.set_ylabel("time of a call (us)")
+        bandwidths.set_ylabel("bus bandwidth (GB/s)")
+        bandwidths.set_ylim(bottom=0)
+        handles, labels = times.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside right upper", frameon=False)
+        about = f"\n{CPU_NOTE}" if records[0].device_type == "cpu" else ""
+        figure.suptitle(f"{title(records)}{about}", fontsize="medium")
+        figure.savefig(content, format=file_format)
+    return content.getvalue()
 
 
 def draw_lines(
@@ -97,7 +74,6 @@ def draw_lines(
             capsize=2,
         )
     _name_sizes(axes, sorted({row.size_bytes or 0 for row in rows}))
-    axes.grid(alpha=0.3)
 
 
 def _times_us(row: SizeRow) -> tuple[float, Interval | None]:
