@@ -13,13 +13,18 @@ import click
 
 from mgpubench.cli.node_options import NODE_OPTIONS, NODES, check_modes, take_nodes
 from mgpubench.cli.options import is_given, is_verbose, verbose_option
-from mgpubench.cli.paths import PATH, PATH_TEXT
+from mgpubench.cli.paths import PATH
+from mgpubench.cli.session_options import (
+    dry_run_option,
+    out_option,
+    rounds_option,
+    timeout_option,
+)
 from mgpubench.cli.variants import AA, VariantOptions, parse_variants
 from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options, request_of
 from mgpubench.config.nodes import Nodes
-from mgpubench.config.preset import STANDARD
 from mgpubench.config.request import Request
-from mgpubench.config.types import DEFAULT_MAX_ROUNDS, DEFAULT_OUT, DEFAULT_TIMEOUT_S
+from mgpubench.config.types import DEFAULT_MAX_ROUNDS
 from mgpubench.errors import BenchError, RequestRefused
 from mgpubench.format import plain, shell_path, shown_path
 from mgpubench.machine.current_folder import check_current_folder
@@ -36,11 +41,7 @@ WITH_RESUME = {
 """Parameters that may stand beside --resume."""
 
 ROUNDS: tuple[Decorator, ...] = (
-    click.option(
-        "--rounds",
-        type=int,
-        help=f"Runs of every configuration.  [default: {STANDARD.rounds}]",
-    ),
+    rounds_option,
     click.option(
         "--until",
         default="",
@@ -78,21 +79,8 @@ ROUNDS: tuple[Decorator, ...] = (
         type=int,
         help="Seed of weights and data and, if given, of the order of the runs.  [default: 0]",
     ),
-    click.option(
-        "--timeout",
-        "timeout_s",
-        type=float,
-        default=DEFAULT_TIMEOUT_S,
-        show_default=True,
-        help="Time limit for one run, in seconds.",
-    ),
-    click.option(
-        "--out",
-        type=PATH_TEXT,
-        default=DEFAULT_OUT,
-        show_default=True,
-        help="Folder for the session folders.",
-    ),
+    timeout_option,
+    out_option,
 )
 
 SESSION: tuple[Decorator, ...] = (
@@ -109,11 +97,7 @@ SESSION: tuple[Decorator, ...] = (
         is_flag=True,
         help="With --resume: make only the missing and failed runs. They are not paired.",
     ),
-    click.option(
-        "--dry-run",
-        is_flag=True,
-        help="Print a plan and stop, without touching a device. Each session draws its own order.",
-    ),
+    dry_run_option,
 )
 
 

@@ -38,6 +38,9 @@ READ_ABOUT = "mgpubench.training.checkpoint:read_about"
 CHECK_START = "mgpubench.training.start:check_start"
 PREDICT = "mgpubench.training.prediction:predict"
 EXPORT_SAFETENSORS = "mgpubench.training.safetensors_export:export_safetensors"
+MEASURE_COLLECTIVES = "mgpubench.collectives.rank:measure_rank"
+FIND_LACKING = "mgpubench.collectives.rank:find_lacking"
+BUCKET_SIZES = "mgpubench.collectives.buckets:bucket_sizes"
 RUNNERS = "mgpubench.runners"
 NOTHING = "os:getpid"
 """What the first worker of a fork server does, so that loading torch is not a part of a run."""
@@ -51,6 +54,7 @@ TRAINING = (
     "torch._dynamo",  # torch's optimizers import it at their first use, which takes a second
 )
 IMAGES = (*TRAINING, "mgpubench.training.data.decode")
+COLLECTIVES = (*TORCH, "mgpubench.collectives.rank", "mgpubench.collectives.buckets")
 TRAINING_OF_IMAGES = (*IMAGES, "mgpubench.training.data.augment")
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import checkpoint
+import collectives
 import loading
 import reporting
 import torch
@@ -265,6 +266,7 @@ BENCHES = {
     "log": training.log,
     "train": training.trained,
     "ddp": ddp,
+    "comm": collectives.comm,
     "bare": bare,
 }
 

@@ -21,6 +21,7 @@ from mgpubench.config.plan import make_plan
 from mgpubench.config.request import Request
 from mgpubench.machine.host import assumed_machine
 from mgpubench.machine.system import Survey
+from mgpubench.results.comm import CommRecord
 from mgpubench.results.read import read_runs
 from mgpubench.results.schema import RunRecord, StepRecord
 from mgpubench.results.session_folder import open_session
@@ -88,6 +89,7 @@ def results(tmp_path: Path, photos: Callable[..., Path], monkeypatch: pytest.Mon
         torch_error="",
         environment={},
     )
+    monkeypatch.setattr("mgpubench.session.comm._buckets", lambda *of_a_model: [8_196_000])
     monkeypatch.setattr(
         "mgpubench.session.prepare.survey_with_or_without_torch", lambda stop: survey
     )
@@ -98,7 +100,7 @@ def results(tmp_path: Path, photos: Callable[..., Path], monkeypatch: pytest.Mon
 def test_commands_of_the_readme_run(command: str) -> None:
     """Runs that would need GPUs are only planned here, as if the GPUs were there."""
     arguments = shlex.split(command)[1:]
-    if arguments[0] == "run" and "--smoke" not in arguments:
+    if arguments[0] in ("run", "comm") and "--smoke" not in arguments:
         arguments.append("--dry-run")
         if not {"--gpus", "--resume"} & set(arguments):
             arguments += ["--gpus", "8"]
@@ -189,6 +191,7 @@ def test_no_page_or_source_names_a_path_of_a_developers_machine() -> None:
         ("steps.csv", StepRecord),
         ("epochs.csv", EpochRecord),
         ("losses.csv", LossRecord),
+        ("comm.csv", CommRecord),
     ],
 )
 def test_every_column_is_explained_in_its_order(file: str, record: type) -> None:
