@@ -156,6 +156,26 @@ def format_size(num_bytes: int | None) -> str:
     return f"{num_bytes / 2**30:.1f} GB"
 
 
+def format_binary(num_bytes: int | None) -> str:
+    """Bytes of a buffer in 1024-based units: `4 KiB`, `7.816 MiB`."""
+    if num_bytes is None:
+        return UNKNOWN
+    units = ("B", "KiB", "MiB", "GiB", "TiB")
+    power = min(max(num_bytes.bit_length() - 1, 0) // 10, len(units) - 1)
+    value = num_bytes / 1024**power
+    return f"{value:.0f} {units[power]}" if value.is_integer() else f"{value:.4g} {units[power]}"
+
+
+def format_microseconds(seconds: float | None) -> str:
+    """A duration given in seconds, shown in microseconds with four significant digits."""
+    return UNKNOWN if seconds is None else _significant(seconds * 1e6, 4)
+
+
+def format_bandwidth(bytes_per_s: float | None) -> str:
+    """Bytes per second as GB/s (1000-based) with four significant digits: `1.234`."""
+    return UNKNOWN if bytes_per_s is None else _significant(bytes_per_s / 1e9, 4)
+
+
 def format_count(count: int, noun: str) -> str:
     """A count with its noun in the right number: `1 run`, `2 runs`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

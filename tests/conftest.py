@@ -252,7 +252,7 @@ def run_here(supervisor: Supervisor) -> Callable[..., Here]:
         began_s = time.monotonic()
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(cwd)
-            for module in ("run", "train", "train_resume", "checkpoints", "shards"):
+            for module in ("run", "train_prepare", "checkpoints", "comm", "shards"):
                 patch.setattr(f"mgpubench.session.{module}.open_supervisor", lend)
             result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
         ended_s = time.monotonic()

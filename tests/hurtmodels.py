@@ -29,6 +29,9 @@ FAULTY_STEP = 4
 
 CLASSES = 10
 
+SLOW_S = 0.2
+"""Of each step of `slow_on_rank_1`."""
+
 
 def rank() -> int:
     """The rank of this process; 0 if it is the only one."""
@@ -152,3 +155,19 @@ def returns_nonsense() -> nn.Module:
 
 def loses_its_mind() -> nn.Module:
     return Faulty(lambda logits: logits * float("nan"))
+
+
+class Slow(Faulty):
+    """Slow on rank 1, in every step."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits."""
+        if rank() == 1:
+            time.sleep(SLOW_S)
+        logits: Tensor = self.head(images)
+        return logits
+
+
+def slow_on_rank_1() -> nn.Module:
+    """A machine whose GPUs are slower, or its disk."""
+    return Slow(lambda logits: None)

@@ -21,7 +21,14 @@ class Process:
     parent_pid: int
     state: str
     session: int
+    began: int
+    """In ticks since the machine was started. A process id says nothing: they begin again."""
     command: str
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """Sorts processes: the oldest one first."""
+        return self.began, self.pid
 
     @property
     def is_worker(self) -> bool:
@@ -39,9 +46,10 @@ def all_processes() -> list[Process]:
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
             command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             if fields[0] != "Z":
-                found.append(
-                    Process(int(entry.name), int(fields[1]), fields[0], int(fields[3]), command)
+                pid, parent_pid, session, began = map(
+                    int, (entry.name, fields[1], fields[3], fields[19])
                 )
+                found.append(Process(pid, parent_pid, fields[0], session, began, command))
     return found
 
 
@@ -124,7 +132,7 @@ class Command:
         servers = {p.pid for p in family if p.parent_pid == self.popen.pid}
         return sorted(
             (p for p in family if p.parent_pid in servers and p.session == p.pid),
-            key=lambda process: process.pid,
+            key=lambda process: process.age,
         )
 
     def wait(self, seconds: float = 60) -> int:

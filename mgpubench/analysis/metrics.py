@@ -9,7 +9,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from mgpubench.config.comm_request import SPLIT_OPERATIONS, Operation
 from mgpubench.config.run_config import RunConfig
+from mgpubench.results.comm import CommFigures
 from mgpubench.results.rank_record import RankRecord
 from mgpubench.results.schema import Figures
 from mgpubench.results.training import EpochRecord
@@ -278,4 +280,58 @@ def summarize(
         others_cpu_share=others,
         step_time_change=step_time_change(times),
         skipped_steps=skipped_steps(ranks),
+    )
+
+
+def call_times_s(block_times_s: Sequence[Sequence[float]], calls: int) -> list[float]:
+    """Seconds of a call in each timed block: the block of the slowest rank, divided by its calls.
+
+    `block_times_s` holds the blocks of each rank.
+    """
+    return [max(of_ranks) / calls for of_ranks in zip(*block_times_s, strict=True)]
+
+
+def algorithm_bandwidth(size_bytes: int, time_s: float) -> float:
+    """Bytes per second: the size of the whole buffer, divided by the time of a call.
+
+    As nccl-tests define it (NVIDIA/nccl-tests, doc/PERFORMANCE.md).
+    """
+    return size_bytes / time_s
+
+
+def bus_factor(operation: Operation, num_devices: int) -> float:
+    """Bus bandwidth divided by algorithm bandwidth, by nccl-tests' definitions.
+
+    NVIDIA/nccl-tests, doc/PERFORMANCE.md, and src/gather.cu, scatter.cu and sendrecv.cu for those
+    that the page does not have.
+    """
+    if operation == "all-reduce":
+        return 2 * (num_devices - 1) / num_devices
+    return (num_devices - 1) / num_devices if operation in SPLIT_OPERATIONS else 1.0
+
+
+def bus_bandwidth(operation: Operation, algorithm: float, num_devices: int) -> float:
+    """Bytes per second that the busiest link carries if the operation sends no byte in vain.
+
+    It may be compared with the speed of the link, whatever the number of devices. Switches that
+    reduce by themselves (NVLink SHARP) send less, so that it can be above the speed of the link.
+    """
+    return algorithm * bus_factor(operation, num_devices)
+
+
+def summarize_size(
+    operation: Operation, num_devices: int, size_bytes: int, times_s: Sequence[float]
+) -> CommFigures:
+    """The figures of one size of a run of collectives. The barrier has a time and no bandwidth.
+
+    `times_s` is the result of `call_times_s`.
+    """
+    median_s = quantile(times_s, 0.5)
+    algorithm = algorithm_bandwidth(size_bytes, median_s) if size_bytes else None
+    return CommFigures(
+        time_median_s=median_s,
+        time_min_s=min(times_s),
+        time_max_s=max(times_s),
+        algorithm_bandwidth_bytes_per_s=algorithm,
+        bus_bandwidth_bytes_per_s=algorithm and bus_bandwidth(operation, algorithm, num_devices),
     )

@@ -23,6 +23,7 @@ COMMANDS = {
     "evaluate": "Say how accurate a trained model is.",
     "predict": "Say what a trained model sees in images.",
     "export": "Write a trained model as safetensors.",
+    "comm": "Measure how fast the devices exchange data.",
     "info": "Show the machine, and what on it will hurt a benchmark.",
 }
 """Each command, a function in the module of its name, and what it is for."""

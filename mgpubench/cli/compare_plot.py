@@ -1,4 +1,4 @@
-"""`mgpubench compare --plot FILE`: what is asked for, and the file."""
+"""`mgpubench compare --plot FILE`: what is asked for, and the file, also of `comm --plot`."""
 
 from __future__ import annotations
 
@@ -53,6 +53,15 @@ def check_plot(context: click.Context) -> None:
         if is_given(context, "plot_kinds"):
             raise RequestRefused("--plot-kind has no meaning without --plot FILE")
         return
+    check_plot_file(path)
+
+
+def check_plot_file(path: Path) -> None:
+    """Refuse a file that could not be drawn, before anything is read or measured.
+
+    Raises:
+        RequestRefused: naming the file, or the package that is missing.
+    """
     if path.suffix.lower().removeprefix(".") not in PLOT_FORMATS:
         raise RequestRefused(
             f"--plot {shown_path(path)}: the name must end with .svg, .png or .pdf"
@@ -91,9 +100,19 @@ def draw_plot(measured: Measured, kinds: Sequence[str], path: Path) -> None:
         BenchError: if the file cannot be written. The old one is then still there.
     """
     from mgpubench.report.plots.page import draw
+
+    write_plot(draw(measured, kinds, path.suffix.lower().removeprefix(".")), path)
+    click.echo(f"plot: {shown_path(path)} ({', '.join(kinds)})", err=True)
+
+
+def write_plot(content: bytes, path: Path) -> None:
+    """Write the file of a picture.
+
+    Raises:
+        BenchError: if it cannot be written. The old one is then still there.
+    """
     from mgpubench.results.whole_file import write_whole
 
-    content = draw(measured, kinds, path.suffix.lower().removeprefix("."))
     try:
         with write_whole(path, durable=False) as file:
             file.write(content)
@@ -102,4 +121,3 @@ def draw_plot(measured: Measured, kinds: Sequence[str], path: Path) -> None:
             f"{shown_path(path)} cannot be written: {error.strerror}",
             "Name another file with --plot, or make room.",
         ) from None
-    click.echo(f"plot: {shown_path(path)} ({', '.join(kinds)})", err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -76,16 +77,20 @@ def take_nodes(ctx: click.Context, values: dict[str, Any]) -> Nodes | None:
     return nodes if nodes is not None and nodes.num_nodes > 1 else None
 
 
-def check_modes(nodes: Nodes | None, modes: tuple[Mode, ...] | None) -> None:
-    """Refuse several machines for modes that would use only the first.
+def check_modes(
+    nodes: Nodes | None,
+    modes: tuple[Mode, ...] | None,
+    able: Sequence[Mode] = MULTI_PROCESS_MODES,
+) -> None:
+    """Refuse several machines for modes that would use only the first; `able` use all of them.
 
     Raises:
         RequestRefused: naming the modes.
     """
-    if nodes is None or set(MULTI_PROCESS_MODES) & set(modes or MODES):
+    if nodes is None or set(able) & set(modes or MODES):
         return
     raise RequestRefused(
         f"--nnodes {nodes.num_nodes} and --mode {','.join(modes or ())}: none of these uses "
         "several machines, and node 0 alone would run",
-        f"Add one that does: {', '.join(MULTI_PROCESS_MODES)}.",
+        f"Use one that does: {', '.join(able)}.",
     )

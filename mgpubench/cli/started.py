@@ -30,15 +30,17 @@ def starter_of_this() -> Started | None:
     return find_starter(os.environ, os.getppid())
 
 
-def refuse_starter() -> None:
+def refuse_starter(otherwise: str) -> None:
     """Refuse to be started several times, for a command that knows only one machine.
+
+    `otherwise` is what each of these processes would do.
 
     Raises:
         RequestRefused: under torchrun, mpirun, or as one of several tasks of srun.
     """
     if started := starter_of_this():
         raise RequestRefused(
-            f"started by {started.by}, which would train the whole model in each of its processes",
+            f"started by {started.by}, which would {otherwise} in each of its processes",
             "Start it once (srun --ntasks=1): it starts one process per GPU itself.",
         )
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mgpubench.cli.node_options import NODES, check_modes, take_nodes
 from mgpubench.cli.options import is_given, refuse_all_modes, verbose_option
 from mgpubench.cli.paths import NO_FILE, PATH_TEXT, PathOrNone
-from mgpubench.cli.started import refuse_starter
 from mgpubench.cli.train_checks import (
     hide_measuring_options,
     refuse_measuring_options,
@@ -21,12 +21,14 @@ from mgpubench.cli.train_checks import (
 )
 from mgpubench.cli.watch_options import WATCHING, Watching
 from mgpubench.cli.work_options import DEVICES, PRESETS, WORK, Decorator, options, request_of
+from mgpubench.config.nodes import Nodes
 from mgpubench.config.train_request import LOG_EVERY, SCHEDULES, TrainOptions, TrainRequest
-from mgpubench.config.types import DEFAULT_OUT, DEFAULT_TIMEOUT_S
+from mgpubench.config.types import DEFAULT_OUT, DEFAULT_TIMEOUT_S, Mode
 from mgpubench.format import shell_path, shown_path
 from mgpubench.machine.current_folder import check_current_folder
 
 if TYPE_CHECKING:
+    from mgpubench.session.hello import Asked
     from mgpubench.session.trainer import TrainCall, Trained
 
 Make = Callable[["TrainCall"], "Trained"]
@@ -34,6 +36,14 @@ Make = Callable[["TrainCall"], "Trained"]
 
 DEFAULTS = TrainOptions()
 TRAIN_OPTIONS = tuple(option.name for option in fields(TrainOptions))
+
+TRAINED_ON_NODES: tuple[Mode, ...] = ("ddp", "fsdp")
+"""Modes that train on several machines."""
+
+FOLDERS = ("data", "eval_data")
+MAY_DIFFER = {*FOLDERS, "gpus", "out", "resume", "pretrained"}
+"""Parameters that machines may have different. The images are compared by their digests, and only
+node 0 reads the file or folder that a training begins with."""
 
 TRAINING: tuple[Decorator, ...] = (
     click.option("--epochs", type=int, default=DEFAULTS.epochs, show_default=True, help="Epochs."),
@@ -150,7 +160,7 @@ SESSION: tuple[Decorator, ...] = (
 
 
 @click.command()
-@options(DEVICES, WORK, TRAINING, PRESETS, SESSION, WATCHING)
+@options(DEVICES, NODES, WORK, TRAINING, PRESETS, SESSION, WATCHING)
 @verbose_option
 @click.pass_context
 def train(
@@ -165,15 +175,33 @@ def train(
     """
     refuse_measuring_options(ctx)
     refuse_all_modes(ctx, "a training")
-    refuse_starter()
+    nodes = take_nodes(ctx, given)
+    check_modes(nodes, given["modes"], TRAINED_ON_NODES)
     check_current_folder()
-    watching = Watching(live, no_telemetry)
+    if nodes is not None and not nodes.is_first:
+        ctx.exit(perform_part(ctx, given, nodes))
+    asked, watching = asked_of(ctx, given), Watching(live, no_telemetry)
     if resume is not None and (resume == "last" or not Path(resume).is_file()):
-        perform(go_on(ctx, given, resume), watching)
+        perform(go_on(ctx, given, resume), nodes, asked, watching)
         return
     refuse_unused(ctx, given, resumes=resume is not None)
     checkpoint = None if resume is None else Path(resume)
-    perform(train_new(make_train_request(ctx, given), checkpoint), watching)
+    perform(train_new(make_train_request(ctx, given), checkpoint), nodes, asked, watching)
+
+
+def asked_of(ctx: click.Context, given: Mapping[str, Any]) -> Asked:
+    """What this machine says about its command line to the others."""
+    from mgpubench.session.hello import Asked
+
+    options = {
+        name: value
+        for name, value in given.items()
+        if is_given(ctx, name) and name not in MAY_DIFFER
+    }
+    has = {name: bool(ctx.params[name]) for name in ("resume", "eval_data")}
+    # It is empty for torchvision's own weights.
+    has["pretrained"] = given["pretrained"] is not None
+    return Asked({**options, **has}, given["gpus"])
 
 
 hide_measuring_options(train)
@@ -208,11 +236,38 @@ def go_on(ctx: click.Context, given: Mapping[str, Any], resume: str) -> Make:
     click.echo(f"resumes: {shown_path(folder)}", err=True)
     saved = load_training(folder)
     asked = {name: value for name, value in given.items() if is_given(ctx, name)}
+    if given["gpus"] is not None:  # torchrun or srun may have decided it
+        asked["gpus"] = given["gpus"]
     options_of = {option.name or "": option.opts[0] for option in ctx.command.params}
     return partial(resume_training, saved, resumed_request(saved, asked, options_of))
 
 
-def perform(make: Make, watching: Watching) -> None:
+def perform_part(ctx: click.Context, given: Mapping[str, Any], nodes: Nodes) -> int:
+    """Train with this machine's ranks. Node 0 writes the results."""
+    from mgpubench.launch.signals import StopSignal
+    from mgpubench.report.training import TrainingProgress
+    from mgpubench.session.train_node import AskedHere, take_part_in_training
+
+    is_new = ctx.params["resume"] is None
+    if is_new:
+        refuse_unused(ctx, given, resumes=False)
+    here = AskedHere(
+        request=make_train_request(ctx, given) if is_new else None,
+        asked=asked_of(ctx, given),
+        model=given["model"],
+        folders={name: given[name] for name in FOLDERS if is_given(ctx, name)},
+    )
+    display = TrainingProgress()
+    with StopSignal().installed() as stop:
+        try:
+            take_part_in_training(here, nodes, display, stop)
+        finally:
+            display.close()
+    click.echo("done: node 0 has the results", err=True)
+    return 0
+
+
+def perform(make: Make, nodes: Nodes | None, asked: Asked, watching: Watching) -> None:
     """Train, and print the epochs."""
     from mgpubench.launch.signals import StopSignal
     from mgpubench.report.training import TrainingProgress, print_epochs
@@ -222,7 +277,7 @@ def perform(make: Make, watching: Watching) -> None:
     display = TrainingProgress(lines)
     with StopSignal().installed() as stop:
         try:
-            trained = make(TrainCall(sys.argv[1:], display, stop, sampling))
+            trained = make(TrainCall(sys.argv[1:], display, stop, nodes, asked, sampling))
         finally:
             display.close()
         if trained.epochs:

@@ -26,16 +26,13 @@ Decorator = Callable[[Any], Any]
 
 DDP_OPTIONS = tuple(option.name for option in fields(DdpOptions))
 
-DEVICES: tuple[Decorator, ...] = (
-    click.option(
-        "--mode",
-        "-m",
-        "modes",
-        callback=parse_modes,
-        metavar="LIST",
-        help="Comma list of single,dp,ddp,fsdp,deepspeed, or all, which is single,dp,ddp.  "
-        "[default: all]",
-    ),
+bucket_cap_option: Decorator = click.option(
+    "--bucket-cap-mb",
+    type=float,
+    help="DDP: size of all buckets in MiB.  [default: torch's, 25 and 1 for the first]",
+)
+
+PLACES: tuple[Decorator, ...] = (
     click.option(
         "--gpus",
         "-g",
@@ -48,6 +45,20 @@ DEVICES: tuple[Decorator, ...] = (
         type=click.Choice(DEVICE_CHOICES),
         help="Where to run. auto is CUDA if usable, else the CPU.  [default: auto]",
     ),
+)
+"""Options about devices."""
+
+DEVICES: tuple[Decorator, ...] = (
+    click.option(
+        "--mode",
+        "-m",
+        "modes",
+        callback=parse_modes,
+        metavar="LIST",
+        help="Comma list of single,dp,ddp,fsdp,deepspeed, or all, which is single,dp,ddp.  "
+        "[default: all]",
+    ),
+    *PLACES,
 )
 """Options about modes and devices."""
 
@@ -148,11 +159,7 @@ WORK: tuple[Decorator, ...] = (
         help="ddp, fsdp, deepspeed: backend of the process group.  [default: nccl on GPUs, gloo "
         "elsewhere]",
     ),
-    click.option(
-        "--bucket-cap-mb",
-        type=float,
-        help="DDP: size of all buckets in MiB.  [default: torch's, 25 and 1 for the first]",
-    ),
+    bucket_cap_option,
     click.option(
         "--gradient-as-bucket-view", is_flag=True, help="DDP: keep gradients in the buckets."
     ),

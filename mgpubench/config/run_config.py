@@ -136,6 +136,11 @@ class RunConfig:
         """Processes on each machine. Ranks are numbered machine by machine."""
         return self.devices_per_node or (self.world_size,)
 
+    def ranks_of_node(self, node: int) -> range:
+        """The ranks on one machine: they follow those of the machines before it."""
+        first = sum(self.ranks_per_node[:node])
+        return range(first, first + self.ranks_per_node[node])
+
     @property
     def micro_batch_per_device(self) -> int:
         """Samples that one device takes at once."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,20 +89,32 @@ class _RankReader:
         return [LossLine(*_LINE.unpack_from(content, _place(n))) for n in range(first, count)]
 
 
+Source = Callable[[], Sequence[LossLine]]
+"""Gives the lines since the last call: those of a rank, or those of another machine's ranks."""
+
+
+def rank_sources(folder: Path, ranks: Iterable[int]) -> list[Source]:
+    """The lines of ranks whose files are in the folder of a job."""
+    return [_RankReader(loss_file(folder, rank)).new_lines for rank in ranks]
+
+
 class LossReader:
     """The parent's side: the lines of all ranks together."""
 
-    def __init__(self, folder: Path, world_size: int) -> None:
-        self._ranks = [_RankReader(loss_file(folder, rank)) for rank in range(world_size)]
-        self._waiting: list[dict[int, LossLine]] = [{} for _ in self._ranks]
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+        self._waiting: list[dict[int, LossLine]] = [{} for _ in sources]
+        self.last_step = 0
+        """That of the last line that was given."""
 
     def new_lines(self) -> list[LossLine]:
         """The lines since the last call, over the samples of all ranks, as far as all have them."""
-        for waiting, rank in zip(self._waiting, self._ranks, strict=True):
-            waiting.update({line.step: line for line in rank.new_lines()})
+        for waiting, source in zip(self._waiting, self._sources, strict=True):
+            waiting.update({line.step: line for line in source()})
         common = sorted(set.intersection(*map(set, self._waiting)))
         lines = [_together([waiting.pop(step) for waiting in self._waiting]) for step in common]
         if common:
+            self.last_step = common[-1]
             # A step that a rank has lost will not be complete any more.
             self._waiting = [
                 {step: line for step, line in waiting.items() if step > common[-1]}

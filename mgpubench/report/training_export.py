@@ -19,7 +19,7 @@ OF_PLACE = ("mode", "effective_mode", "num_devices")
 
 OF_EPOCH = (
     *("epoch", *OF_PLACE, "sitting", "samples", "train_s", "throughput_samples_per_s"),
-    *("train_loss", "lr", "eval_samples", "top1", "top5", "eval_s"),
+    *("train_loss", "lr", "eval_samples", "top1", "top5", "eval_s", "num_nodes"),
 )
 """Columns of epochs.csv that are repeated here."""
 

@@ -33,6 +33,7 @@ def sentences_about(rows: Sequence[TrainingRow], to_top1: float | None) -> list[
         *_ratios(rows),
         *_single_trainings(rows),
         *_loaders(rows),
+        *_several_machines(rows),
         *_evaluations(rows),
         *_machines(rows),
     ]
@@ -119,6 +120,16 @@ def _loaders(rows: Sequence[TrainingRow]) -> Iterator[str]:
             f"different numbers of loader workers: {shown}; --workers-per-gpu sets them for each "
             "device"
         )
+
+
+def _several_machines(rows: Sequence[TrainingRow]) -> Iterator[str]:
+    """As many devices on another number of machines are not the same."""
+    counts = {
+        training_name(row): sorted({epoch.num_nodes or 1 for epoch in row.epochs}) for row in rows
+    }
+    if any(max(each) > 1 for each in counts.values()):
+        shown = ", ".join(f"{name} {'/'.join(map(str, each))}" for name, each in counts.items())
+        yield f"numbers of machines: {shown}"
 
 
 def _evaluations(rows: Sequence[TrainingRow]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mgpubench.errors import ResultsUnreadable
 from mgpubench.format import shell_path
+from mgpubench.results.comm import COMM_CSV
 from mgpubench.results.session_folder import RUNS_CSV
 from mgpubench.results.training import EPOCHS_CSV
 
@@ -85,6 +86,8 @@ def find_files(path: Path, name: str) -> list[Path]:
 
 def _hint(path: Path, children: Sequence[Path], name: str) -> str:
     """What to do about a folder without the files of a name."""
+    if any(has_file(folder, COMM_CSV) for folder in (path, *children)):
+        return f"It has collectives, which mgpubench comm has printed: see its {COMM_CSV}."
     for other, contents in _CONTENTS.items():
         if other != name and any(has_file(folder, other) for folder in (path, *children)):
             return f"It has {contents}s: mgpubench compare {shell_path(path)}"

@@ -22,6 +22,7 @@ from pathlib import Path
 from mgpubench.config.digest import hex_digits
 from mgpubench.errors import RequestRefused
 from mgpubench.format import shell_path
+from mgpubench.results.comm import COMM_CSV
 from mgpubench.results.csv_format import append_records, open_text, write_rows
 from mgpubench.results.schema import SCHEMA_VERSION, RunRecord, StepRecord
 from mgpubench.results.training import EPOCHS_CSV
@@ -154,7 +155,7 @@ def _nearest_existing(out: Path) -> Path:
 
 def _is_session(folder: Path) -> bool:
     # Not Path.exists, which raises where nothing may be read.
-    has_rows = any(os.path.exists(folder / name) for name in (RUNS_CSV, EPOCHS_CSV))
+    has_rows = any(os.path.exists(folder / name) for name in (RUNS_CSV, EPOCHS_CSV, COMM_CSV))
     return has_rows and os.path.exists(folder / SESSION_JSON)
 
 

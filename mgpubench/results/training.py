@@ -53,6 +53,8 @@ class EpochRecord:
     loader_workers: int | None = None
     """Of all ranks together."""
     torch_version: str = ""
+    num_nodes: int | None = None
+    """Machines that took part."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -117,6 +117,11 @@ def load_session(folder: Path) -> SavedSession:
             f"--resume {folder}: {SESSION_JSON} is not as mgpubench wrote it",
             "Undo what was edited in it, or start a new session.",
         )
+    if document.get("command") == "comm":
+        raise RequestRefused(
+            f"--resume {folder} is a session of mgpubench comm, which cannot be resumed",
+            "Start a new one: it is done in minutes.",
+        )
     return SavedSession(
         id=document["session_id"],
         folder=folder,

@@ -2,60 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import re
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from mgpubench import __version__
-from mgpubench.config.configure import Draft
-from mgpubench.config.device_choice import choose_device
-from mgpubench.config.machine_facts import Machine, NodeDevices
+from mgpubench.config.machine_facts import NodeDevices
 from mgpubench.config.nodes import Nodes
 from mgpubench.config.plan import Plan
 from mgpubench.config.request import Request
-from mgpubench.errors import RequestRefused
 from mgpubench.format import format_count
-from mgpubench.launch.environment import interfaces_for
+from mgpubench.launch.loss_lines import Source
 from mgpubench.launch.nodes.endpoint import listen, resolve
-from mgpubench.launch.nodes.first import (
-    First,
-    NodesLauncher,
-    leading,
-)
+from mgpubench.launch.nodes.first import First, NodesLauncher, leading
 from mgpubench.launch.nodes.link import open_link
 from mgpubench.launch.nodes.link_process import Place
+from mgpubench.launch.nodes.losses import LossSource
 from mgpubench.launch.nodes.messages import Hello
 from mgpubench.launch.signals import StopSignal
-from mgpubench.launch.supervisor import Launcher, Supervisor
-from mgpubench.machine.environment import recorded_environment
+from mgpubench.launch.supervisor import Launcher, Supervisor, open_supervisor
 from mgpubench.machine.network import interface_to
 from mgpubench.machine.system import Survey
-from mgpubench.session.document import differences, installed_part, own_commit
-
-MAY_DIFFER = ("out", "gpus", "data")
-"""Fields of a request that machines may have different: the data are compared by their digests."""
-
-MEANINGS = {
-    "datasets": "the names or sizes of the images",
-    "models": "the layers or the code of the model",
-}
-"""What a digest stands for."""
-
-MAX_DIFFERENCES = 5
-"""So many are shown in an error."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeFacts:
-    """What a machine says about itself when it joins."""
-
-    devices: NodeDevices
-    record: dict[str, Any]
-    """Its part of session.json."""
+from mgpubench.session.hello import Asked, make_hello, refuse_differences
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +33,11 @@ class Announcement:
     request: Request
     plan: Plan
     """One round, by which models and data can be checked."""
+
+    @classmethod
+    def of(cls, request: Request, plan: Plan) -> Announcement:
+        """About the runs of a plan."""
+        return cls(request=request, plan=plan.with_first_round_only())
 
 
 class Notices(Protocol):
@@ -91,13 +64,20 @@ class Alone:
             for part in ("machine", "environment", "torch")
         }
 
-    def join(self, request: Request | None, survey: Survey) -> None:
-        """Wait for the other machines, and refuse what must be equal and is not.
+    def document_part(self, devices_per_node: Sequence[int]) -> dict[str, object]:
+        """What session.json of a training says about each machine; nothing if there is only one."""
+        if not self.records:
+            return {}
+        counts = zip(self.records, devices_per_node, strict=True)
+        return {"nodes": [{**record, "devices": [count]} for record, count in counts]}
 
-        Without a request they take that of the session, which is resumed.
-        """
+    def join(self, asked: Asked, devices: NodeDevices, survey: Survey) -> None:
+        """Wait for the other machines, and refuse what must be equal and is not."""
 
-    def announce(self, request: Request, plan: Plan) -> None:
+    def dismiss(self) -> None:
+        """Wait for the other machines, if only to tell them that there is nothing to do."""
+
+    def announce(self, announcement: object) -> None:
         """Tell the others what will be run."""
 
     def agree(self, trained: Mapping[str, object]) -> None:
@@ -106,6 +86,13 @@ class Alone:
     def launcher(self, local: Supervisor) -> Launcher:
         """What runs the jobs of a session, with this machine's supervisor."""
         return local
+
+    def loss_sources(self) -> Sequence[Source]:
+        """The lines of loss of a training, one source for each of the other machines."""
+        return ()
+
+    def await_losses(self) -> None:
+        """Wait a little for their last lines."""
 
     def conclude(self, failed: int, planned: int) -> None:
         """All runs have been made, and so many have failed."""
@@ -119,13 +106,13 @@ class Together(Alone):
     display: Notices
     devices: tuple[NodeDevices, ...] = field(default=(), init=False)
     records: tuple[dict[str, Any], ...] = field(default=(), init=False)
+    _losses: list[LossSource] = field(default_factory=list, init=False)
 
-    def join(self, request: Request | None, survey: Survey) -> None:
+    def join(self, asked: Asked, devices: NodeDevices, survey: Survey) -> None:
         """Wait for the other machines, and refuse what must be equal and is not."""
-        own = make_hello(request, survey, self.first.interface)
+        own = make_hello(asked, devices, survey, self.first.interface)
         hellos = self.first.gather(self._welcome)
-        _refuse_differences(own.agreed, [hello.agreed for hello in hellos])
-        self._check_devices(own.facts.devices, [hello.facts.devices for hello in hellos])
+        refuse_differences(own.agreed, [hello.agreed for hello in hellos])
         self.devices = tuple(hello.facts.devices for hello in hellos)
         self.records = tuple(
             {"node": node, **hello.facts.record} for node, hello in enumerate([own, *hellos])
@@ -136,32 +123,31 @@ class Together(Alone):
         devices = f", {format_count(max(counts), 'device')}" if counts else ""
         self.display.notice(f"node {node} has joined: {hello.host}{devices}")
 
-    def _check_devices(self, own: NodeDevices, others: Sequence[NodeDevices]) -> None:
-        for node, other in enumerate(others, start=1):
-            if other.device_type != own.device_type:
-                raise RequestRefused(
-                    f"node 0 would run on {own.device_type}, and node {node} on "
-                    f"{other.device_type}",
-                    "Give --device on all machines, or look at: mgpubench info.",
-                )
-            if len(other.counts) != len(own.counts):
-                raise RequestRefused(
-                    f"--gpus has {format_count(len(own.counts), 'number')} on node 0, and "
-                    f"{len(other.counts)} on node {node}",
-                    "Give as many on each machine: they are taken one after the other.",
-                )
+    def dismiss(self) -> None:
+        """Wait for the other machines, if only to tell them that there is nothing to do."""
+        self.first.gather(self._welcome)
 
-    def announce(self, request: Request, plan: Plan) -> None:
+    def announce(self, announcement: object) -> None:
         """Tell the others what will be run."""
-        self.first.announce(Announcement(request=request, plan=plan.with_first_round_only()))
+        self.first.announce(announcement)
 
     def agree(self, trained: Mapping[str, object]) -> None:
         """Wait until all have checked their models and data, and refuse what is not equal."""
-        _refuse_differences(dict(trained), self.first.answers())
+        refuse_differences(dict(trained), self.first.answers())
 
     def launcher(self, local: Supervisor) -> Launcher:
         """What runs the jobs of a session, with this machine's supervisor."""
         return NodesLauncher(self.first, local)
+
+    def loss_sources(self) -> Sequence[Source]:
+        """The lines of loss of a training, one source for each of the other machines."""
+        self._losses = [LossSource(self.first.link, node) for node in self.first.others]
+        return [source.new_lines for source in self._losses]
+
+    def await_losses(self) -> None:
+        """Wait a little for their last lines."""
+        for source in self._losses:
+            source.await_last()
 
     def conclude(self, failed: int, planned: int) -> None:
         """All runs have been made, and so many have failed."""
@@ -191,6 +177,20 @@ def open_nodes(
         yield Together(first, display)
 
 
+def dismiss(nodes: Nodes | None, stop: StopSignal, display: Notices) -> None:
+    """Wait for the other machines of a session that has nothing left to do, and tell them.
+
+    Raises:
+        BenchError: if they do not come; Interrupted after a signal.
+    """
+    if nodes is not None:
+        with (
+            open_supervisor(stop, ()) as supervisor,
+            open_nodes(nodes, supervisor, stop, display) as them,
+        ):
+            them.dismiss()
+
+
 def place_of(nodes: Nodes) -> Place:
     """Where the machines meet. Node 0 opens its port.
 
@@ -207,65 +207,3 @@ def place_of(nodes: Nodes) -> Place:
         prefix=nodes.store,
         join_timeout_s=nodes.join_timeout_s,
     )
-
-
-def devices_of(request: Request, machine: Machine) -> NodeDevices:
-    """The devices that a request takes of a machine."""
-    device_type = choose_device(request, machine)
-    counts = Draft(request.parts[0], machine, device_type, 0).counts
-    return NodeDevices(machine=machine, device_type=device_type, counts=counts)
-
-
-def make_hello(request: Request | None, survey: Survey, interface: str) -> Hello:
-    """Who this machine is. Without a request its devices are those of the resumed session."""
-    machine = survey.machine
-    assert machine is not None  # torch has described it
-    devices = NodeDevices(machine=machine, device_type="", counts=())
-    asked: dict[str, Any] = {}
-    if request is not None:
-        devices = devices_of(request, machine)
-        asked = {name: value for name, value in asdict(request).items() if name not in MAY_DIFFER}
-    return Hello(
-        host=socket.gethostname(),
-        agreed={
-            "mgpubench": {"version": __version__, "commit": own_commit()},
-            "torch": machine.torch_version,
-            "torchvision": machine.torchvision_version,
-            "CUDA": machine.cuda_version,
-            "NCCL": machine.nccl_version,
-            "Python": ".".join(machine.python_version.split(".")[:2]),
-            "environment": recorded_environment(survey.environment),
-            "options": asked,
-        },
-        facts=NodeFacts(
-            devices=devices,
-            record={
-                "interfaces": interfaces_for(os.environ, interface),
-                "devices": list(devices.counts),
-                "system": asdict(survey.system),
-                **installed_part(survey),
-            },
-        ),
-    )
-
-
-def _described(name: str, ours: object, theirs: object, node: int) -> str:
-    """A difference in words. The values of a digest say nothing."""
-    if name.endswith(".digest"):
-        return f"{MEANINGS[re.split(r'[.[]', name)[0]]} on node {node} are not those on node 0"
-    return f"{name} is {ours!r} on node 0 and {theirs!r} on node {node}"
-
-
-def _refuse_differences(own: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse nodes that differ from node 0 in what must be equal."""
-    found = [
-        _described(name, ours, theirs, node)
-        for node, other in enumerate(others, start=1)
-        for name, ours, theirs in differences("", dict(own), dict(other))
-    ]
-    if found:
-        more = f"; and {len(found) - MAX_DIFFERENCES} more" if len(found) > MAX_DIFFERENCES else ""
-        raise RequestRefused(
-            f"the machines are not equal: {'; '.join(found[:MAX_DIFFERENCES])}{more}",
-            "All ranks must do equal work: use the same command, versions, variables and data.",
-        )

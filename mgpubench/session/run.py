@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from mgpubench.config.machine_facts import Machine
 from mgpubench.config.nodes import Nodes
 from mgpubench.config.plan import MAX_RUNS, Plan, make_plan
 from mgpubench.config.request import Request
@@ -26,7 +27,8 @@ from mgpubench.session.document import (
     installed_part,
     trained_part,
 )
-from mgpubench.session.nodes import Alone, devices_of, open_nodes
+from mgpubench.session.hello import Asked, asked_of, check_devices, devices_of, unplanned_devices
+from mgpubench.session.nodes import Alone, Announcement, dismiss, open_nodes
 from mgpubench.session.prepare import (
     Workload,
     ask_torch,
@@ -98,10 +100,10 @@ def run_session(request: Request, call: Call) -> Outcome:
     ):
         machine, build = ask_torch(supervisor)
         survey = take_survey(machine, build)
-        nodes.join(request, survey)
+        _join(nodes, request, survey, machine)
         plan = make_plan(request, machine, _num_classes(listings), nodes.devices)
         _notify(call.display, (*plan.notices, *_warnings(listings)))
-        nodes.announce(request, plan)
+        nodes.announce(Announcement.of(request, plan))
         facts = preflight(supervisor, plan, listings)
         # Only now: next to a refusal they would not matter.
         _notify(call.display, disturbances(survey, plan))
@@ -137,6 +139,7 @@ def resume_session(resume: Resume, call: Call) -> Outcome:
         check_nodes(saved, call.nodes)
         if not runs and target is None:
             _notify(call.display, [f"nothing is missing in {resume.folder}"])
+            dismiss(call.nodes, call.stop, call.display)
             return _outcome(resume.folder, sitting)
         listings = list_data(request, call.stop)
         with (
@@ -145,9 +148,9 @@ def resume_session(resume: Resume, call: Call) -> Outcome:
         ):
             machine, build = ask_torch(supervisor)
             survey = take_survey(machine, build)
-            nodes.join(None, survey)
+            nodes.join(Asked(), unplanned_devices(machine), survey)
             _check_installed(saved, survey, nodes)
-            nodes.announce(request, saved.plan)
+            nodes.announce(Announcement.of(request, saved.plan))
             facts = preflight(supervisor, saved.plan, listings)
             workload = Workload(machine, _environment(survey, plan), facts, listings, nodes.devices)
             _check_trained(saved, workload, nodes)
@@ -170,6 +173,13 @@ def _recording(
     """What records the runs, with the telemetry of the devices beside it."""
     with open_telemetry(session, call.display, sitting.number, call.sampling) as telemetry:
         yield Recorder(session, workload, call.display, sitting, telemetry)
+
+
+def _join(nodes: Alone, request: Request, survey: Survey, machine: Machine) -> None:
+    """Wait for the other machines, and refuse what must be equal and is not."""
+    own = devices_of(request, machine)
+    nodes.join(asked_of(request), own, survey)
+    check_devices(own, nodes.devices)
 
 
 def _made_on(survey: Survey, nodes: Alone) -> dict[str, object]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mgpubench.config.train_request import TrainRequest
-from mgpubench.launch.supervisor import open_supervisor
 from mgpubench.results.checkpoint_files import check_is_there
 from mgpubench.results.session_folder import open_session
 from mgpubench.results.training import TRAINING_FILES
@@ -18,11 +17,12 @@ from mgpubench.session.telemetry import open_telemetry
 from mgpubench.session.train_prepare import (
     Prepared,
     like_checkpoint,
+    open_place,
     prepare_training,
 )
 from mgpubench.session.trainer import TrainCall, Trained, Trainer
 from mgpubench.session.training_images import find_images
-from mgpubench.session.workers import READ_ABOUT, TRAINING_OF_IMAGES
+from mgpubench.session.workers import READ_ABOUT
 from mgpubench.training.data.listing import check_outside
 
 if TYPE_CHECKING:  # it needs torch
@@ -45,19 +45,21 @@ def train_session(
     if request.options.pretrained_file is not None:
         check_is_there(request.options.pretrained_file)
     images = find_images(request, call.stop)
-    with open_supervisor(call.stop, TRAINING_OF_IMAGES) as supervisor:
+    with open_place(call) as place:
         first_epoch = 0
         if checkpoint is not None:
-            about: About = supervisor.call(READ_ABOUT, checkpoint)
+            about: About = place.supervisor.call(READ_ABOUT, checkpoint)
             request = like_checkpoint(request, checkpoint, about, images.listing.classes)
             first_epoch = about.epoch
-        prepared = prepare_training(supervisor, request, images, call.display)
-        prepared.check_start(request, checkpoint, call.display)
+        prepared = prepare_training(place, request, images, checkpoint)
+        prepared.check_start(request, checkpoint, call)
         prepared.check_room(Path(request.work.out))
+        place.nodes.agree(prepared.agreed_part(images))
         about_it = {
             "options": asdict(request.options),
             "classes": list(images.listing.classes),
             "resumed_from": str(checkpoint) if checkpoint else None,
+            **place.nodes.document_part(prepared.plan.runs[0].ranks_per_node),
         }
         document = {**_called(request, prepared, call), **about_it, **prepared.trained_part(images)}
         now = datetime.now(UTC)
@@ -65,8 +67,15 @@ def train_session(
             open_session(Path(request.work.out), document, now, TRAINING_FILES) as session,
             open_telemetry(session, call.display, 1, call.sampling) as telemetry,
         ):
-            machine = prepared.machine
-            trainer = Trainer(supervisor, session, call, machine, 1, first_epoch, telemetry)
+            trainer = Trainer(
+                place.supervisor,
+                place.nodes,
+                session,
+                call,
+                prepared.machine,
+                first_epoch=first_epoch,
+                telemetry=telemetry,
+            )
             return trainer.train(prepared.config(request, images, session.folder, checkpoint))
 
 

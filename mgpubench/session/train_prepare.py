@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mgpubench.config.configure import Draft
-from mgpubench.config.device_choice import choose_device
-from mgpubench.config.machine_facts import Machine
+from mgpubench.config.machine_facts import Machine, NodeDevices
 from mgpubench.config.plan import Plan, make_plan
 from mgpubench.config.train_config import TrainConfig
 from mgpubench.config.train_request import TrainRequest
-from mgpubench.config.types import Mode
+from mgpubench.config.types import MULTI_PROCESS_MODES, Mode
 from mgpubench.errors import RequestRefused
 from mgpubench.format import shell_path
-from mgpubench.launch.supervisor import Supervisor
+from mgpubench.launch.supervisor import Supervisor, open_supervisor
 from mgpubench.machine.system import Survey
 from mgpubench.results.checkpoint_files import CHECKPOINTS, check_room, expected_bytes
 from mgpubench.results.schema import ModelFacts
+from mgpubench.session.hello import check_devices, devices_of, devices_of_node, unplanned_devices
+from mgpubench.session.nodes import Alone, open_nodes
 from mgpubench.session.prepare import ask_torch, preflight, take_survey
-from mgpubench.session.trainer import TrainDisplay
+from mgpubench.session.trainer import TrainCall
 from mgpubench.session.training_images import MAX_NAMES, TrainingImages
-from mgpubench.session.workers import CHECK_PRETRAINED, CHECK_START, listing_file
+from mgpubench.session.workers import (
+    CHECK_PRETRAINED,
+    CHECK_START,
+    TRAINING_OF_IMAGES,
+    listing_file,
+)
 from mgpubench.training.data.listing import check_enough_images, save_samples
 
 if TYPE_CHECKING:  # it needs torch
@@ -61,6 +67,55 @@ def _shown(value: str | Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a training is made: with which processes, and on which machines."""
+
+    supervisor: Supervisor
+    nodes: Alone
+    call: TrainCall
+    counts: tuple[int, ...] = ()
+    """Devices that were asked for on each machine before, if the training goes on."""
+
+    def devices(self, request: TrainRequest, machine: Machine) -> tuple[NodeDevices, ...]:
+        """Those of the other machines, for a request on this one.
+
+        Raises:
+            RequestRefused: if one of them does not have them.
+        """
+        before = dict(enumerate(self.counts))
+        others = tuple(
+            devices_of_node(node, request.work, theirs, (before[node],) if node in before else None)
+            for node, theirs in enumerate(self.nodes.devices, start=1)
+        )
+        check_devices(devices_of(request.work, machine), others)
+        return others
+
+
+@contextmanager
+def open_place(call: TrainCall, counts: tuple[int, ...] = ()) -> Iterator[Place]:
+    """The place of a training, on node 0 or on the only machine.
+
+    Raises:
+        RequestRefused: if the machines cannot meet.
+    """
+    with (
+        open_supervisor(call.stop, TRAINING_OF_IMAGES) as supervisor,
+        open_nodes(call.nodes, supervisor, call.stop, call.display) as nodes,
+    ):
+        yield Place(supervisor, nodes, call, counts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainAnnouncement:
+    """What node 0 says about a training, before it begins."""
+
+    request: TrainRequest
+    plan: Plan
+    has_checkpoint: bool
+    """True if rank 0 has a checkpoint to begin with."""
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """What is known before a training starts."""
 
@@ -70,9 +125,7 @@ class Prepared:
     survey: Survey
     facts: ModelFacts
 
-    def check_start(
-        self, request: TrainRequest, checkpoint: Path | None, display: TrainDisplay
-    ) -> None:
+    def check_start(self, request: TrainRequest, checkpoint: Path | None, call: TrainCall) -> None:
         """Refuse a checkpoint or weights that do not fit the model, and say what stays random.
 
         Raises:
@@ -87,7 +140,7 @@ class Prepared:
         if request.options.pretrained is None:
             return
         for notice in self.supervisor.call(CHECK_PRETRAINED, run.model, run.num_classes, file):
-            display.notice(notice)
+            call.display.notice(notice)
 
     def check_room(self, folder: Path) -> None:
         """Refuse a folder on a disk without room for checkpoints.
@@ -102,6 +155,10 @@ class Prepared:
         """The part of session.json that must be the same when a training is resumed."""
         models = {self.plan.runs[0].model: asdict(self.facts)}
         return {**images.document_part(), "models": models}
+
+    def agreed_part(self, images: TrainingImages) -> dict[str, object]:
+        """What must be equal on all machines."""
+        return {"classes": list(images.listing.classes), **self.trained_part(images)}
 
     def config(
         self, request: TrainRequest, images: TrainingImages, folder: Path, start: Path | None
@@ -126,35 +183,52 @@ class Prepared:
 
 
 def prepare_training(
-    supervisor: Supervisor, request: TrainRequest, images: TrainingImages, display: TrainDisplay
+    place: Place, request: TrainRequest, images: TrainingImages, checkpoint: Path | None
 ) -> Prepared:
-    """Look at the machine, plan the training, and check its model and images.
+    """Look at the machines, plan the training, and check its model and images.
 
     Raises:
         BenchError: if the training cannot be done.
     """
-    machine, build = ask_torch(supervisor)
-    plan = plan_training(request, machine, len(images.listing.classes))
+    machine, build = ask_torch(place.supervisor)
+    survey, call = take_survey(machine, build), place.call
+    place.nodes.join(call.asked, unplanned_devices(machine, call.asked.gpus), survey)
+    others = place.devices(request, machine)
+    plan = plan_training(request, machine, len(images.listing.classes), others)
     for notice in (*plan.notices, *images.warnings):
-        display.notice(notice)
+        call.display.notice(notice)
+    has_checkpoint = checkpoint is not None
+    place.nodes.announce(
+        TrainAnnouncement(request=request, plan=plan, has_checkpoint=has_checkpoint)
+    )
     run, data = plan.runs[0], request.work.data
-    facts = preflight(supervisor, plan, {data: images.listing})[run.model]
+    facts = preflight(place.supervisor, plan, {data: images.listing})[run.model]
     share = "" if request.options.split is None else f" with --split {request.options.split:g}"
     check_enough_images(len(images.training), run.global_batch, f"{data}{share}")
-    return Prepared(supervisor, plan, machine, take_survey(machine, build), facts)
+    return Prepared(place.supervisor, plan, machine, survey, facts)
 
 
-def plan_training(request: TrainRequest, machine: Machine, num_classes: int) -> Plan:
-    """The one run of a training, with the mode that was asked for or the default one."""
-    mode = choose_mode(request, machine)
+def plan_training(
+    request: TrainRequest, machine: Machine, num_classes: int, others: tuple[NodeDevices, ...] = ()
+) -> Plan:
+    """The one run of a training, with the mode that was asked for or the default one.
+
+    Raises:
+        RequestRefused: if it cannot be trained, or not on several machines.
+    """
+    mode = choose_mode(request, machine, has_others=bool(others))
+    if others and mode not in MULTI_PROCESS_MODES:
+        raise RequestRefused(
+            f"--mode {mode} uses one machine, and the training is on {1 + len(others)}",
+            "Use --mode ddp or fsdp, or leave --nnodes out.",
+        )
     work = replace(request.work, modes=(mode,), rounds=1, warmup_steps=0)
-    return make_plan(work, machine, {work.data: num_classes})
+    return make_plan(work, machine, {work.data: num_classes}, others)
 
 
-def choose_mode(request: TrainRequest, machine: Machine) -> Mode:
+def choose_mode(request: TrainRequest, machine: Machine, *, has_others: bool = False) -> Mode:
     """The mode that was asked for; else ddp on two or more devices, and single on one."""
     if request.work.modes is not None:
         return request.work.modes[0]
-    device_type = choose_device(request.work, machine)
-    count = Draft(request.work, machine, device_type, 0).counts[0]
-    return "ddp" if count > 1 else "single"
+    count = devices_of(request.work, machine).counts[0]
+    return "ddp" if has_others or count > 1 else "single"

@@ -17,18 +17,19 @@ from mgpubench.config.train_request import (
 )
 from mgpubench.errors import RequestRefused
 from mgpubench.format import shell_path
-from mgpubench.launch.supervisor import Supervisor, open_supervisor
+from mgpubench.launch.supervisor import Supervisor
 from mgpubench.results.checkpoint_files import CHECKPOINTS, find_checkpoints, remove_unfinished
 from mgpubench.results.read import is_from_future
 from mgpubench.results.session_folder import SESSION_JSON, reopen_session
 from mgpubench.results.training import EPOCHS_CSV, TRAINING_FILES, last_sitting
 from mgpubench.session.document import SavedSession, load_session
+from mgpubench.session.nodes import dismiss
 from mgpubench.session.resume import check_unchanged
 from mgpubench.session.telemetry import open_telemetry
-from mgpubench.session.train_prepare import like_checkpoint, prepare_training
+from mgpubench.session.train_prepare import like_checkpoint, open_place, prepare_training
 from mgpubench.session.trainer import TrainCall, Trained, Trainer
 from mgpubench.session.training_images import find_images
-from mgpubench.session.workers import READ_ABOUT, TRAINING_OF_IMAGES
+from mgpubench.session.workers import READ_ABOUT
 
 if TYPE_CHECKING:  # it needs torch
     from mgpubench.training.checkpoint import About
@@ -50,6 +51,12 @@ class SavedTraining:
 
     session: SavedSession
     request: TrainRequest
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Devices of each machine when it began, if it had several and their numbers were given."""
+        is_given = self.request.work.gpus is not None
+        return self.session.plan.runs[0].devices_per_node if is_given else ()
 
 
 def newest_training(out: Path) -> Path:
@@ -178,23 +185,31 @@ def resume_training(saved: SavedTraining, request: TrainRequest, call: TrainCall
                 f"nothing is missing in {folder}: {first_epoch} epochs are done; "
                 f"--epochs {first_epoch + 1} trains another one"
             )
+            dismiss(call.nodes, call.stop, call.display)
             return Trained(folder, [])
         sitting = 1 + last_sitting(folder)
         images = find_images(request, call.stop)
-        with open_supervisor(call.stop, TRAINING_OF_IMAGES) as supervisor:
+        with open_place(call, saved.counts) as place:
             if start is not None:
-                about = read_own_about(supervisor, start, first_epoch)
+                about = read_own_about(place.supervisor, start, first_epoch)
                 request = like_checkpoint(request, start, about, images.listing.classes)
             with keeping_batch(saved):
-                prepared = prepare_training(supervisor, request, images, call.display)
+                prepared = prepare_training(place, request, images, start)
             check_unchanged(saved.session, prepared.trained_part(images))
-            prepared.check_start(request, start, call.display)
+            prepared.check_start(request, start, call)
             prepared.check_room(folder)
+            place.nodes.agree(prepared.agreed_part(images))
             config = prepared.config(request, images, folder, start)
             with open_telemetry(session, call.display, sitting, call.sampling) as telemetry:
-                machine = prepared.machine
                 trainer = Trainer(
-                    supervisor, session, call, machine, sitting, first_epoch, telemetry
+                    place.supervisor,
+                    place.nodes,
+                    session,
+                    call,
+                    prepared.machine,
+                    sitting,
+                    first_epoch,
+                    telemetry,
                 )
                 return trainer.train(config)
 

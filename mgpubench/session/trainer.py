@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from mgpubench.config.machine_facts import Machine
+from mgpubench.config.machine_facts import Machine, fingerprint_of
+from mgpubench.config.nodes import Nodes
 from mgpubench.config.train_config import TrainConfig
 from mgpubench.errors import BenchError, Interrupted, RunFailed, SessionEnded
 from mgpubench.format import shell_path
-from mgpubench.launch.cause import find_cause
 from mgpubench.launch.events import EVENTS_FILE, EventReader
-from mgpubench.launch.loss_lines import LossLine, LossReader, loss_not_finite
+from mgpubench.launch.loss_lines import LossLine, LossReader, loss_not_finite, rank_sources
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.step_count import STEP_COUNT_FILE, StepCount, read_step_count
 from mgpubench.launch.supervisor import Job, Supervisor
@@ -28,6 +27,8 @@ from mgpubench.results.training import (
     EpochRecord,
     LossRecord,
 )
+from mgpubench.session.hello import Asked
+from mgpubench.session.nodes import Alone
 from mgpubench.session.recorder import device_names
 from mgpubench.session.telemetry import (
     NO_TELEMETRY,
@@ -36,11 +37,7 @@ from mgpubench.session.telemetry import (
     Telemetry,
     lost_gpu,
 )
-from mgpubench.session.workers import (
-    RUNNERS,
-    TRAIN_RANK,
-    listing_file,
-)
+from mgpubench.session.workers import training_job
 from mgpubench.training.schedule import learning_rate
 
 
@@ -73,6 +70,10 @@ class TrainCall:
     argv: Sequence[str]
     display: TrainDisplay
     stop: StopSignal
+    nodes: Nodes | None = None
+    """The machines of the training, if there are several."""
+    asked: Asked = field(default_factory=Asked)
+    """What this machine says about the command line to the others."""
     sampling: Sampling = field(default_factory=Sampling)
 
 
@@ -89,6 +90,7 @@ class Trainer:
     """Launches the ranks of a training, and records what they report."""
 
     supervisor: Supervisor
+    nodes: Alone
     session: Session
     call: TrainCall
     machine: Machine
@@ -106,47 +108,36 @@ class Trainer:
         """
         self.call.display.begin(config, self.first_epoch)
         self.telemetry.begin_run(self.session.id)
-        folder = self.supervisor.make_folder()
-        watch = _Watch(self, config, folder)
-        job = Job(
-            target=TRAIN_RANK,
-            calls=[
-                (config, rank, f"{RUNNERS}.{config.run.mode}", folder, self._listing(config))
-                for rank in range(config.run.world_size)
-            ],
-            folder=folder,
-            label=config.run.label,
-            watch=watch,
-            finish=watch.finish,
-            hide_gpus=config.run.device_type == "cpu",
-            explain=partial(find_cause, sizes=config.run.sizes),
-        )
+        job = training_job(config, self.supervisor)
+        ranks = rank_sources(job.folder, config.run.ranks_of_node(0))
+        watch = _Watch(self, config, job.folder, LossReader([*ranks, *self.nodes.loss_sources()]))
         try:
-            self._run(job, config)
-        except BenchError:
+            self._run(job, watch)
+        except BenchError as error:
             has_one = latest_checkpoint(config.checkpoints) is not None
             how = "go on from the last checkpoint" if has_one else "begin again"
             again = f"mgpubench train --resume {shell_path(self.session.folder)}"
             self.call.display.notice(f"{how} with: {again}")
+            if isinstance(error, Interrupted | SessionEnded):
+                raise
+            # Whatever its ranks say about a GPU that was lost.
+            self.telemetry.end_run()
+            if lost := self.lost_gpu(config):
+                raise lost from error
             raise
         return Trained(self.session.folder, watch.epochs)
 
-    def _run(self, job: Job, config: TrainConfig) -> None:
-        """Run the job to its end. A GPU that was lost is named, whatever its ranks say."""
+    def _run(self, job: Job, watch: _Watch) -> None:
+        launcher = self.nodes.launcher(self.supervisor)
         try:
-            self.supervisor.run(job)
-        except (Interrupted, SessionEnded):
-            raise
-        except BenchError as error:
-            self.telemetry.end_run()
-            raise self.lost_gpu(config) or error from error
+            launcher.run(replace(job, watch=watch, finish=watch.collect))
+            self.nodes.await_losses()
+        finally:
+            watch.finish()
 
     def lost_gpu(self, config: TrainConfig) -> RunFailed | None:
         """The error of a training that has lost a GPU; None if it has not."""
         return lost_gpu(config.run, self.machine, self.telemetry.latest())
-
-    def _listing(self, config: TrainConfig) -> Path:
-        return listing_file(self.supervisor, config.run.data)
 
     def record_of(self, config: TrainConfig, event: dict[str, Any]) -> EpochRecord:
         """The row of an epoch that rank 0 has reported."""
@@ -159,26 +150,37 @@ class Trainer:
             global_batch=config.run.global_batch,
             sitting=self.sitting,
             device_type=config.run.device_type,
-            device_names=device_names(config.run, [self.machine]),
-            machine=self.machine.fingerprint,
+            device_names=device_names(config.run, self._machines),
+            machine=fingerprint_of(self._machines),
+            num_nodes=config.run.num_nodes,
             loader_workers=config.run.total_workers,
             torch_version=self.machine.torch_version,
             **event,
         )
 
+    @property
+    def _machines(self) -> list[Machine]:
+        return [self.machine, *(other.machine for other in self.nodes.devices)]
+
 
 class _Watch:
     """What the parent does while the ranks train: records, shows, and ends what hangs."""
 
-    def __init__(self, trainer: Trainer, config: TrainConfig, folder: Path) -> None:
+    def __init__(
+        self, trainer: Trainer, config: TrainConfig, folder: Path, losses: LossReader
+    ) -> None:
         self.epochs: list[EpochRecord] = []
         self._trainer = trainer
         self._config = config
         self._folder = folder
         self._events = EventReader(folder / EVENTS_FILE)
-        self._losses = LossReader(folder, config.run.world_size)
+        self._losses = losses
         self._epoch: dict[str, Any] = {}
         """What rank 0 has reported about an epoch whose checkpoint is being written."""
+        self._whole: list[dict[str, Any]] = []
+        """What it has reported about epochs that have no row yet."""
+        self._lines: list[LossLine] = []
+        """Lines of loss that have no row yet."""
         self._diverged: RunFailed | None = None
         self._last = (0, 0.0)
         """The progress that was seen last, and when it began."""
@@ -195,11 +197,29 @@ class _Watch:
 
     def record_events(self) -> None:
         """Write a row for each line of loss, and for each epoch that has been reported."""
-        self._record(list(self._whole_epochs()))
+        self.collect()
+        ready = [event for event in self._whole if self._has_losses(event["epoch"])]
+        self._whole = self._whole[len(ready) :]
+        self._record(ready)
+
+    def collect(self) -> None:
+        """Read what the ranks of this machine have left, before it is removed."""
+        self._whole += self._whole_epochs()
+        self._lines += self._losses.new_lines()
 
     def finish(self) -> None:
         """Record what is left, and the last epoch even if its checkpoint was not finished."""
-        self._record([*self._whole_epochs(), *([self._epoch] if self._epoch else [])])
+        self.collect()
+        left = [*self._whole, *([self._epoch] if self._epoch else [])]
+        self._whole, self._epoch = [], {}
+        self._record(left)
+
+    def _has_losses(self, epoch: int) -> bool:
+        """False if the lines of another machine are still on their way. An epoch ends with one."""
+        if self._config.run.num_nodes == 1:
+            return True
+        epochs = epoch - self._trainer.first_epoch
+        return self._losses.last_step >= epochs * self._config.steps_per_epoch
 
     def _whole_epochs(self) -> Iterator[dict[str, Any]]:
         for event in self._events.new_events():
@@ -210,7 +230,8 @@ class _Watch:
 
     def _record(self, events: Sequence[dict[str, Any]]) -> None:
         """Write and show what there is. What cannot be written is shown all the same."""
-        losses = [self._loss_record(line) for line in self._losses.new_lines()]
+        losses = [self._loss_record(line) for line in self._lines]
+        self._lines = []
         epochs = [self._trainer.record_of(self._config, event) for event in events]
         display, session = self._trainer.call.display, self._trainer.session
         try:

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import RunConfig
+from mgpubench.config.train_config import TrainConfig
 from mgpubench.config.types import BUILTIN_MODELS, DEFAULT_MODES
 from mgpubench.launch.cause import find_cause
-from mgpubench.launch.loss_lines import LossReader
+from mgpubench.launch.loss_lines import LossReader, rank_sources
 from mgpubench.launch.pace import Pace
 from mgpubench.launch.step_count import STEP_COUNT_FILE, read_step_count
 from mgpubench.launch.supervisor import Job, Launcher
@@ -38,6 +39,9 @@ READ_ABOUT = "mgpubench.training.checkpoint:read_about"
 CHECK_START = "mgpubench.training.start:check_start"
 PREDICT = "mgpubench.training.prediction:predict"
 EXPORT_SAFETENSORS = "mgpubench.training.safetensors_export:export_safetensors"
+MEASURE_COLLECTIVES = "mgpubench.collectives.rank:measure_rank"
+FIND_LACKING = "mgpubench.collectives.rank:find_lacking"
+BUCKET_SIZES = "mgpubench.collectives.buckets:bucket_sizes"
 RUNNERS = "mgpubench.runners"
 NOTHING = "os:getpid"
 """What the first worker of a fork server does, so that loading torch is not a part of a run."""
@@ -51,6 +55,7 @@ TRAINING = (
     "torch._dynamo",  # torch's optimizers import it at their first use, which takes a second
 )
 IMAGES = (*TRAINING, "mgpubench.training.data.decode")
+COLLECTIVES = (*TORCH, "mgpubench.collectives.rank", "mgpubench.collectives.buckets")
 TRAINING_OF_IMAGES = (*IMAGES, "mgpubench.training.data.augment")
 
 
@@ -82,8 +87,7 @@ class RunOrder:
     def job(self, launcher: Launcher, node: int = 0, target: str = RUN_RANK) -> Job:
         """The job of one machine: its own ranks, which follow those of the machines before it."""
         config, folder = self.config, launcher.make_folder()
-        first = sum(config.ranks_per_node[:node])
-        ranks = range(first, first + config.ranks_per_node[node])
+        ranks = config.ranks_of_node(node)
         runner, listing = f"{RUNNERS}.{config.mode}", listing_file(launcher, config.data)
         return Job(
             target=target,
@@ -93,9 +97,32 @@ class RunOrder:
             watch=lambda elapsed_s: None,
             hide_gpus=config.device_type == "cpu",
             explain=partial(find_cause, sizes=config.sizes),
-            first_rank=first,
+            first_rank=ranks.start,
             order=self if config.num_nodes > 1 else None,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class TrainOrder:
+    """The training that was announced begins: every machine makes its own ranks of it."""
+
+
+def training_job(config: TrainConfig, launcher: Launcher, node: int = 0) -> Job:
+    """The job of one machine in a training: its own ranks."""
+    run, folder = config.run, launcher.make_folder()
+    ranks = run.ranks_of_node(node)
+    runner, listing = f"{RUNNERS}.{run.mode}", listing_file(launcher, run.data)
+    return Job(
+        target=TRAIN_RANK,
+        calls=[(config, rank, runner, folder, listing) for rank in ranks],
+        folder=folder,
+        label=run.label,
+        watch=lambda elapsed_s: None,
+        hide_gpus=run.device_type == "cpu",
+        explain=partial(find_cause, sizes=run.sizes),
+        first_rank=ranks.start,
+        order=TrainOrder() if run.num_nodes > 1 else None,
+    )
 
 
 def launch_run(
@@ -114,7 +141,7 @@ def launch_run(
     """
     job = RunOrder(config=config).job(launcher, target=target)
     pace = _pace(config)
-    losses = LossReader(job.folder, len(job.calls))
+    losses = LossReader(rank_sources(job.folder, config.ranks_of_node(0)))
 
     def show_loss() -> None:
         if on_loss is not None and (lines := losses.new_lines()):

@@ -41,7 +41,7 @@ def train_epochs(part: Part, wrapped: Wrapped, config: TrainConfig, events: Even
     Returns the epochs that were trained.
     """
     step = TrainStep(wrapped, part, config.options.recipe(config.run.optimizer))
-    start = begin(config, wrapped, step)
+    start = begin(part, config, wrapped, step)
     best, load_s = start.best, start.load_s
     epochs = range(start.epochs, config.options.epochs)
     feed = folder_feed(part, epochs=epochs, augment=_augmentation(config))

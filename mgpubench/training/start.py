@@ -10,10 +10,12 @@ from mgpubench.config.recipe import Recipe
 from mgpubench.config.run_config import RunConfig
 from mgpubench.config.train_config import TrainConfig
 from mgpubench.training.checkpoint import Best, load
+from mgpubench.training.devices import Part
 from mgpubench.training.optimizer import make_optimizer, settings_of
 from mgpubench.training.optimizer_state import load_optimizer_by_name
 from mgpubench.training.preflight import make_on_meta
-from mgpubench.training.pretrained import load_pretrained
+from mgpubench.training.pretrained import find_torchvision_weights, load_pretrained
+from mgpubench.training.sent_file import send_file
 from mgpubench.training.step import TrainStep
 from mgpubench.training.technique import Wrapped
 from mgpubench.training.weights import load_into
@@ -29,15 +31,20 @@ class Start:
     """Seconds to load the checkpoint; None without one."""
 
 
-def begin(config: TrainConfig, wrapped: Wrapped, step: TrainStep) -> Start:
-    """Load what a training begins with into its model and optimizer."""
+def begin(part: Part, config: TrainConfig, wrapped: Wrapped, step: TrainStep) -> Start:
+    """Load what a training begins with into its model and optimizer.
+
+    Other machines than that of rank 0 get the file first.
+    """
     model, run = wrapped.plain.model, config.run
+    began_s = time.perf_counter()
+    if run.num_nodes > 1 and (file := _file_of(config)) is not None:
+        send_file(part, file, wrapped.barrier)
     if config.resume_from is None:
         if config.options.pretrained is not None:
             file = config.options.pretrained_file
             load_pretrained(model, run.model, run.num_classes, file, wrapped.part_of)
         return Start()
-    began_s = time.perf_counter()
     content = load(config.resume_from)
     load_into(model, content.model, part_of=wrapped.part_of)
     names = model.named_parameters()
@@ -49,6 +56,13 @@ def begin(config: TrainConfig, wrapped: Wrapped, step: TrainStep) -> Start:
         step.scaler.load_state_dict(dict(content.scaler))
     load_s = time.perf_counter() - began_s
     return Start(epochs=content.about.epoch, best=content.about.best, load_s=load_s)
+
+
+def _file_of(config: TrainConfig) -> Path | None:
+    """What a training begins with: a file, or None for random weights."""
+    if config.resume_from is not None or config.options.pretrained is None:
+        return config.resume_from
+    return config.options.pretrained_file or find_torchvision_weights(config.run.model)
 
 
 def check_start(checkpoint: Path, run: RunConfig, recipe: Recipe) -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import checkpoint
+import collectives
 import loading
 import reporting
 import telemetry
@@ -268,6 +269,7 @@ BENCHES = {
     "sampler": telemetry.sampler,
     "telemetry": telemetry.reading,
     "ddp": ddp,
+    "comm": collectives.comm,
     "bare": bare,
 }
 

@@ -21,6 +21,7 @@ from mgpubench.config.plan import make_plan
 from mgpubench.config.request import Request
 from mgpubench.machine.host import assumed_machine
 from mgpubench.machine.system import Survey
+from mgpubench.results.comm import CommRecord
 from mgpubench.results.read import read_runs
 from mgpubench.results.schema import RunRecord, StepRecord
 from mgpubench.results.session_folder import open_session
@@ -89,6 +90,7 @@ def results(tmp_path: Path, photos: Callable[..., Path], monkeypatch: pytest.Mon
         torch_error="",
         environment={},
     )
+    monkeypatch.setattr("mgpubench.session.comm._buckets", lambda *of_a_model: [8_196_000])
     monkeypatch.setattr(
         "mgpubench.session.prepare.survey_with_or_without_torch", lambda stop: survey
     )
@@ -101,7 +103,7 @@ def test_commands_of_the_readme_run(command: str) -> None:
     arguments = shlex.split(command)[1:]
     if "--show-shards" in arguments:
         arguments += ["--device", "cpu", "--model", "tiny-cnn"]
-    elif arguments[0] == "run" and "--smoke" not in arguments:
+    elif arguments[0] in ("run", "comm") and "--smoke" not in arguments:
         arguments.append("--dry-run")
         if not {"--gpus", "--resume"} & set(arguments):
             arguments += ["--gpus", "8"]
@@ -193,6 +195,7 @@ def test_no_page_or_source_names_a_path_of_a_developers_machine() -> None:
         ("epochs.csv", EpochRecord),
         ("losses.csv", LossRecord),
         ("telemetry.csv", TelemetryRecord),
+        ("comm.csv", CommRecord),
     ],
 )
 def test_every_column_is_explained_in_its_order(file: str, record: type) -> None:

@@ -30,7 +30,7 @@ def invoke(*arguments: str) -> str:
 
 def test_the_commands_are_those_of_the_contract() -> None:
     assert sorted(COMMANDS) == [
-        *("compare", "evaluate", "export", "info", "predict", "report", "run", "train")
+        *("comm", "compare", "evaluate", "export", "info", "predict", "report", "run", "train")
     ]
 
 

@@ -88,7 +88,7 @@ def hurt_when_training(
             wait_until(lambda: steps_done(supervisor) >= 3, 60, "three steps")
             ranks = sorted(
                 (p for p in descendants(os.getpid()) if p.is_worker and p.session == p.pid),
-                key=lambda process: process.pid,
+                key=lambda process: process.age,
             )
             scene = scene_of(ranks)
             times.seen = {p.pid for p in [*ranks, *scene.loader_workers()]}

@@ -19,6 +19,7 @@ from mgpubench.launch.supervisor import Supervisor
 from tests.conftest import Here
 from tests.faults.cases import TINY, Fault, Scene, Times, hurt_when_training
 from tests.hurtmodels import FAULT_TIME
+from tests.orphans import Orphan
 from tests.processes import Command, all_processes, wait_until
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
@@ -33,6 +34,7 @@ SECTIONS = {
     "test_interruption": "Signals to mgpubench itself",
     "test_surroundings": "Limits, disks, networks and other processes",
     "test_nodes": "Several machines: two agents on one",
+    "test_node_starters": "Several machines: trainings, starters, clocks and the network",
 }
 """Sections by the test module that makes their rows."""
 
@@ -148,7 +150,7 @@ def report(page: Page, request: pytest.FixtureRequest) -> Callable[..., str]:
 
     def report_one(
         fault: str,
-        command: Command | Here,
+        command: Command | Here | Orphan,
         says: str | None,
         *,
         code: int,

@@ -259,24 +259,6 @@ def test_left_over_variables_of_a_launcher_do_no_harm(
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("launcher", "variables"),
-    [
-        ("torchrun", {"TORCHELASTIC_RUN_ID": "none", "RANK": "1"}),
-        ("srun", {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "a"}),
-    ],
-)
-def test_a_training_as_one_of_several_copies_is_refused_by_name(
-    start: Start, tmp_path: Path, report: Report, launcher: str, variables: dict[str, str]
-) -> None:
-    """C33."""
-    command = start("train", "--data", "photos", "--out", "out", **variables)
-    says = f"error: started by {launcher}, which would train the whole model"
-    fault = f"a training started by {launcher}, as one of several"
-    report(fault, command, says, code=2, kept=NOTHING)
-    assert not (tmp_path / "out").exists()
-
-
 def test_mpirun_is_refused_by_name(start: Start, tmp_path: Path, report: Report) -> None:
     command = start(*DDP, OMPI_COMM_WORLD_SIZE="2")
     says = "error: started by mpirun as one of 2 processes"

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mgpubench.config.run_config import RunConfig
-from mgpubench.launch.loss_lines import LossLine, LossReader
+from mgpubench.launch.loss_lines import LossLine, LossReader, rank_sources
 from mgpubench.launch.supervisor import Supervisor
 from mgpubench.session.workers import launch_run
 from mgpubench.training.devices import Part
@@ -21,7 +21,7 @@ Make = Callable[..., RunConfig]
 
 
 def lines_of(part: Part) -> list[LossLine]:
-    return LossReader(part.losses.parent, 1).new_lines()
+    return LossReader(rank_sources(part.losses.parent, [0])).new_lines()
 
 
 @pytest.fixture

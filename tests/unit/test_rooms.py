@@ -25,13 +25,15 @@ ROOMS: dict[str, set[str]] = {
     "launch": set(),
     "training": {"torch"},
     "runners": {"torch"},
+    "collectives": {"torch"},
     "session": set(),
     "cli": {"click"},
 }
 """The rooms from the ground up, and what each may import at module level."""
 
 TORCH_IN = re.compile(
-    r"mgpubench\.(machine\.cuda|training\.(?!data(\.(listing|split))?$|schedule$).+|runners\..+)"
+    r"mgpubench\.(machine\.cuda|training\.(?!data(\.(listing|split))?$|schedule$).+"
+    r"|(runners|collectives)\..+)"
 )
 """Modules that run in workers only: they, and no others, may load torch."""
 

@@ -28,7 +28,7 @@ def test_durations_are_never_measured_with_a_clock_that_can_be_set(path: str) ->
     """The time of day can be set back. It is only for names and dates of sessions."""
     names = [name for name, _ in calls(SOURCES[path])]
     assert "time.time" not in names
-    of_sessions = ("run", "recorder", "train")
+    of_sessions = ("run", "recorder", "train", "comm", "comm_recorder")
     if path not in (
         "results/read.py",
         "machine/sampler.py",

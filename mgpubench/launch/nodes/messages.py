@@ -6,6 +6,7 @@ ack/<k>        node k: what it has found out about models and data
 cmd/<n>        node 0: run n starts
 abort/<n>/<k>  node k: its part of run n has failed
 done/<n>/<k>   node k: the results of its part, or how it failed
+loss/<k>/<i>   node k: lines of loss of its ranks in a training, one message after the other
 beat/<k>       node k: a number that rises twice a second
 end            any node: the session ends, and why
 bye/<k>        node k: it has read the end
@@ -22,6 +23,7 @@ from typing import Any
 
 from mgpubench.errors import BenchError
 from mgpubench.launch.cause import Exit
+from mgpubench.launch.loss_lines import LossLine
 
 PLAN = "plan"
 END = "end"
@@ -52,9 +54,14 @@ def done_key(run: int, node: int) -> str:
     return f"done/{run}/{node}"
 
 
+def loss_key(node: int, number: int) -> str:
+    """Where node k leaves lines of loss, for the i-th time."""
+    return f"loss/{node}/{number}"
+
+
 def is_read_once(key: str) -> bool:
-    """True for a message to node 0 alone that may be large."""
-    return key.startswith("done/")
+    """True for a message to node 0 alone that may be large, or one of many."""
+    return key.startswith(("done/", "loss/"))
 
 
 def beat_key(node: int) -> str:
@@ -101,6 +108,15 @@ class Done:
     def has_failed(self) -> bool:
         """True if there are no results."""
         return bool(self.exits) or self.error is not None or self.was_asked
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossLines:
+    """Lines of loss, each over all ranks of one machine."""
+
+    lines: tuple[LossLine, ...]
+    is_last: bool
+    """True if that machine's ranks have ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -168,6 +168,13 @@ def test_what_makes_a_comparison_doubtful(make: Any) -> None:
     ]
 
 
+def test_a_training_on_several_machines_is_told_from_one_on_one(make: Any) -> None:
+    alone = make("a", in_mode("ddp", 2, 4, 2, 2))
+    together = make("b", in_mode("ddp", 2, 4, 2, 2, num_nodes=2))
+    assert said(alone, together)[-1] == "numbers of machines: ddp x2 (a) 1, ddp x2 (b) 2"
+    assert not any("machines" in sentence for sentence in said(alone))
+
+
 def test_a_training_from_a_checkpoint_has_no_time_to_an_accuracy(make: Any) -> None:
     trained = [replace(each, epoch=each.epoch + 2) for each in epochs(4, 2, 2)]
     training = make("a", trained, weights="checkpoint x/epoch-0002.pt")

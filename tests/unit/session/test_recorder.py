@@ -11,6 +11,8 @@ import pytest
 
 from mgpubench.config.machine_facts import Machine
 from mgpubench.errors import BenchError, RunFailed
+from mgpubench.launch.events import EVENTS_FILE, EventWriter
+from mgpubench.launch.loss_lines import LossReader, rank_sources
 from mgpubench.results.rank_record import RankRecord
 from mgpubench.results.schema import ModelFacts
 from mgpubench.results.training import EpochRecord
@@ -96,20 +98,20 @@ def test_the_cause_of_a_failure_that_cannot_be_saved_is_shown(
     assert error.message == "single x1: rank 0: ValueError: wrong"
 
 
-def test_an_epoch_that_cannot_be_saved_is_shown(shown: Shown) -> None:
+def test_an_epoch_that_cannot_be_saved_is_shown(shown: Shown, tmp_path: Path) -> None:
     record: Any = SimpleNamespace(epoch=1)
     trainer: Any = SimpleNamespace(
         session=FullDisk(),
         call=SimpleNamespace(display=shown),
         record_of=lambda config, event: record,
     )
-    config: Any = SimpleNamespace(options=SimpleNamespace(epochs=1), saves=lambda epoch: False)
-    watch = _Watch.__new__(_Watch)
-    watch.epochs, watch._epoch = [], {}
-    watch._trainer, watch._config = trainer, config
-    losses: Any = SimpleNamespace(new_lines=lambda: [])
-    events: Any = SimpleNamespace(new_events=lambda: [{"epoch": 1}])
-    watch._losses, watch._events = losses, events
+    config: Any = SimpleNamespace(
+        run=SimpleNamespace(num_nodes=1),
+        options=SimpleNamespace(epochs=1),
+        saves=lambda epoch: False,
+    )
+    watch = _Watch(trainer, config, tmp_path, LossReader(rank_sources(tmp_path, [0])))
+    EventWriter(tmp_path / EVENTS_FILE).write({"epoch": 1})
     with pytest.raises(BenchError, match="No space left"):
         watch.record_events()
     assert shown.named("on_epoch") == [(record,)]

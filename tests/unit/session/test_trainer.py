@@ -10,7 +10,7 @@ import pytest
 
 from mgpubench.config.train_request import TrainOptions
 from mgpubench.launch.events import EVENTS_FILE, EventWriter
-from mgpubench.launch.loss_lines import LossLine
+from mgpubench.launch.loss_lines import LossLine, LossReader, rank_sources
 from mgpubench.session import trainer
 from mgpubench.session.trainer import Trainer
 
@@ -27,6 +27,7 @@ class Rows:
         self.written: list[dict[str, Any]] = []
         self.shown: list[int] = []
         self.session = SimpleNamespace(append_to=self._append_to)
+        self.first_epoch = 2
         self.call = SimpleNamespace(display=SimpleNamespace(on_epoch=self._on_epoch))
 
     def record_of(self, config: object, event: dict[str, Any]) -> SimpleNamespace:
@@ -47,11 +48,38 @@ def rows() -> Rows:
 @pytest.fixture
 def watch(rows: Rows, tmp_path: Path) -> trainer._Watch:
     config = SimpleNamespace(
-        run=SimpleNamespace(world_size=1),
+        run=SimpleNamespace(num_nodes=1),
         options=SimpleNamespace(epochs=3),
         saves=lambda epoch: epoch in SAVED_EPOCHS,
     )
-    return trainer._Watch(cast(Trainer, rows), cast(Any, config), tmp_path)
+    losses = LossReader(rank_sources(tmp_path, [0]))
+    return trainer._Watch(cast(Trainer, rows), cast(Any, config), tmp_path, losses)
+
+
+def test_a_row_waits_for_the_lines_of_loss_of_other_machines(
+    rows: Rows, events: EventWriter, tmp_path: Path
+) -> None:
+    """Epoch 4 is the second one of this call, and ends with step 20 of it."""
+    config: Any = SimpleNamespace(
+        run=SimpleNamespace(num_nodes=2),
+        options=SimpleNamespace(epochs=4),
+        steps_per_epoch=10,
+        saves=lambda epoch: False,
+    )
+    losses: Any = SimpleNamespace(new_lines=list, last_step=10)
+    watch = trainer._Watch(cast(Trainer, rows), config, tmp_path, losses)
+    events.write({"epoch": 3})
+    events.write({"epoch": 4})
+    watch.record_events()
+    assert rows.shown == [3]
+    losses.last_step = 20
+    watch.record_events()
+    assert rows.shown == [3, 4]
+    events.write({"epoch": 5})
+    watch.record_events()
+    assert rows.shown == [3, 4]
+    watch.finish()  # the other machine is lost
+    assert rows.shown == [3, 4, 5]
 
 
 @pytest.fixture
@@ -110,7 +138,8 @@ def test_a_loss_that_is_not_finite_ends_a_training_unless_the_scaler_skips_the_s
         options=TrainOptions(),
         steps_per_epoch=3,
     )
-    watch = trainer._Watch(cast(Trainer, rows), cast(Any, config), tmp_path)
+    losses = LossReader(rank_sources(tmp_path, [0]))
+    watch = trainer._Watch(cast(Trainer, rows), cast(Any, config), tmp_path, losses)
     record = watch._loss_record(LossLine(step=5, samples=4, loss_sum=4 * loss))
     assert (record.epoch, record.step) == (4, 2)
     assert record.loss == (2.5 if loss == 2.5 else None)

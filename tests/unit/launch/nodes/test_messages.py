@@ -12,9 +12,10 @@ import pytest
 
 from mgpubench.config.run_config import RunConfig
 from mgpubench.errors import RequestRefused
-from mgpubench.launch.nodes.messages import Done, End, decode, encode, is_read_once
+from mgpubench.launch.loss_lines import LossLine
+from mgpubench.launch.nodes.messages import Done, End, LossLines, decode, encode, is_read_once
 from mgpubench.results.rank_record import RankRecord
-from mgpubench.session.workers import RunOrder
+from mgpubench.session.workers import RunOrder, TrainOrder
 from tests.unit.launch.test_cause import raised
 
 
@@ -25,6 +26,8 @@ def test_messages_come_back_as_they_were(
         End(node=1, reason="why", exit_code=2),
         RunOrder(config=cpu_config(mode="ddp", num_devices=2, devices_per_node=(1, 1))),
         Done(results=(rank_record([0.1, 0.2]),)),
+        LossLines(lines=(LossLine(10, 4, 2.5),), is_last=True),
+        TrainOrder(),
         {"path": Path("/a/b"), "number": 1.5, "none": None},
     )
     for message in messages:
@@ -77,6 +80,7 @@ def test_what_a_module_of_ours_has_imported_is_not_ours(module: str, name: str) 
         decode(b"\x80\x04" + names + b"\x93.")
 
 
-def test_only_the_outcomes_of_parts_are_read_once() -> None:
+def test_only_what_is_for_node_0_alone_is_read_once() -> None:
     assert is_read_once("done/3/1")
+    assert is_read_once("loss/1/0")
     assert not is_read_once("cmd/3")

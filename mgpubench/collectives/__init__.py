@@ -1,0 +1,1 @@
+"""What one process of a run does to measure collectives."""
