@@ -89,7 +89,8 @@ def plan_devices(request: CommRequest, machine: Machine) -> tuple[RunConfig, ...
     """
     # One round and one mode: what is drawn later needs no more.
     work = replace(request.work, modes=("ddp",))
-    draft = Draft(work, machine, choose_device(work, machine), NUM_SYNTHETIC_CLASSES)
+    device_type = choose_device(work, machine, "Add --device cpu to run it on the CPU.")
+    draft = Draft(work, machine, device_type, NUM_SYNTHETIC_CLASSES)
     if min(draft.counts) < 2:
         raise RequestRefused(
             "there is only one GPU, and nobody to exchange data with",

@@ -12,8 +12,15 @@ TENSOR_FLOAT_CAPABILITY = (8, 0)
 """From this compute capability on, tensor cores support TF32 and bf16."""
 
 
-def choose_device(request: Request, machine: Machine) -> DeviceType:
+WITHOUT_GPUS = "Add --smoke for a quick check on the CPU, or --device cpu to run all of it there."
+
+
+def choose_device(
+    request: Request, machine: Machine, without_gpus: str = WITHOUT_GPUS
+) -> DeviceType:
     """CUDA if it is usable and wanted, otherwise the CPU if that is acceptable.
+
+    `without_gpus` says what to do if GPUs are wanted and there are none.
 
     Raises:
         RequestRefused: if GPUs were requested explicitly and are not usable.
@@ -26,7 +33,7 @@ def choose_device(request: Request, machine: Machine) -> DeviceType:
     if option := _option_for_gpus(request):
         raise RequestRefused(
             f"{option} needs GPUs and 0 are usable: {why_no_gpu(machine)}",
-            "Add --smoke for a quick check on the CPU, or --device cpu to run all of it there.",
+            without_gpus,
         )
     return "cpu"
 

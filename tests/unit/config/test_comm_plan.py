@@ -80,6 +80,14 @@ def test_more_gpus_than_there_are_are_refused(machine: MakeMachine) -> None:
         make_comm_plan(request(gpus=(4,)), machine(2))
 
 
+def test_gpus_that_are_not_there_are_refused_with_a_hint_of_this_command(
+    machine: MakeMachine,
+) -> None:
+    with pytest.raises(RequestRefused, match="--gpus 2 needs GPUs and 0 are usable") as refusal:
+        make_comm_plan(request(gpus=(2,)), machine())
+    assert refusal.value.hint == "Add --device cpu to run it on the CPU."
+
+
 def test_too_many_rounds_are_refused(machine: MakeMachine) -> None:
     with pytest.raises(RequestRefused, match="--rounds 10001 makes more than 100000 runs"):
         make_comm_plan(request(device="cpu", rounds=10001), machine())
