@@ -16,7 +16,7 @@ from mgpubench.format import UNKNOWN, format_rate, plain
 from mgpubench.report.plots.kind import Kind
 from mgpubench.report.plots.labels import Label, put_labels
 from mgpubench.report.plots.measured import Measured, Panel, Series
-from mgpubench.report.plots.style import FAINT, looks
+from mgpubench.report.plots.style import FAINT, RIGHT, looks
 from mgpubench.results.schema import RunRecord
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _draw(axes: Axes, panel: Panel, _: Measured) -> None:
             linewidth=1.2,
             capsize=3,
         )
-        labels.append(Label(x[-1], y[-1], each.place, look, each.row.mode))
+        labels.append(Label(x[-1], y[-1], each.label, look, each.row.mode, each.devices))
     _mark_changes(axes, panel, sessions)
     every = -(-len(sessions) // MAX_TICKS)
     ticks = range(0, len(sessions), every)
@@ -104,7 +104,7 @@ def _draw(axes: Axes, panel: Panel, _: Measured) -> None:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("sessions, the oldest first")
     axes.set_ylabel("samples/s")
-    put_labels(axes, labels)
+    put_labels(axes, labels, room=RIGHT)
 
 
 def _points(pool: Pool, sessions: Sequence[str]) -> list[tuple[int, float, Interval | None]]:
