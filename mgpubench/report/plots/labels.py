@@ -79,7 +79,6 @@ def _put_beside(axes: Axes, labels: Sequence[Label]) -> None:
             xycoords=("data", "axes fraction"),
             xytext=BESIDE_POINTS,
             textcoords="offset points",
-            color=label.look.colour,
             va="top",
         )
 
@@ -109,7 +108,6 @@ def _put(axes: Axes, label: Label, y: float, room: float, *, leads: bool) -> Non
     written = axes.text(
         *(1 + TEXT_INCHES / width, y, ""),
         transform=axes.transAxes,
-        color=look.colour,
         va="center",
     )
     _fit(written, label, room - TEXT_INCHES)

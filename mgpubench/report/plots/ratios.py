@@ -53,7 +53,6 @@ def _draw(axes: Axes, panel: Panel, _: Measured) -> None:
             xy=(1.02, place),
             xycoords=("axes fraction", "data"),
             va="center",
-            color=look.colour,
         )
     axes.set_yticks(range(len(compared)), [_name(each) for each, _, _ in compared])
     axes.set_ylim(len(compared) - 0.4, -0.6)

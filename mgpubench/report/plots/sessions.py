@@ -69,7 +69,14 @@ def _merge(panels: Sequence[Panel]) -> Panel:
                 runs = [*known.pool.runs, *each.pool.runs]
                 each = Series(each.row, replace(each.pool, runs=runs))
             rows[key] = each
-    return replace(panels[-1], series=tuple(rows.values()))
+    title = _in_common([panel.title for panel in panels])
+    return replace(panels[-1], title=title, series=tuple(rows.values()))
+
+
+def _in_common(titles: Sequence[str]) -> str:
+    """The parts that all titles of groups have: the work without what changes."""
+    parts = [title.split(", ") for title in titles]
+    return ", ".join(part for part in parts[-1] if all(part in each for each in parts))
 
 
 def _sessions(panel: Panel) -> list[str]:

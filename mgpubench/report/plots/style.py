@@ -15,6 +15,7 @@ FAINT = "#8a8a8a"
 RIGHT = 3.1
 """Room for labels to the right of the axes, in inches."""
 
+# Text is never coloured: on a page it must have a contrast of 4.5, and these have 3.
 # Okabe and Ito's colours, which people with any colour vision tell apart, but for the yellow one,
 # which is too light on white. All have a contrast of 3 or more with white and with near-black.
 _BLUE, _ORANGE, _GREEN, _PURPLE, _OCHRE, _GREY = (

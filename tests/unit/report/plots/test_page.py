@@ -12,7 +12,7 @@ import pytest
 from mgpubench.config.types import PLOT_FORMATS, PLOT_KINDS
 from mgpubench.report.plots import page
 from mgpubench.report.plots.measured import MAX_PANELS
-from mgpubench.report.plots.style import RIGHT, looks
+from mgpubench.report.plots.style import INK, RIGHT, looks
 from tests.unit.report.plots.made import EIGHT, SESSION, TWO, measured, session
 
 
@@ -133,6 +133,8 @@ def test_versions_are_written_where_they_change() -> None:
     assert {"torch 2.13.0 to 2.14.1", "12-01", "12-03", "09:30"} <= words(text)
     assert "before session 2: torch 2.13.0 to 2.14.1" in text
     assert "before session 3" not in text
+    # The work is named without the version that changes.
+    assert "resnet50, synthetic data, 224 px, tf32, batch 64 per device, NVIDIA X" in words(text)
 
 
 @pytest.mark.parametrize("kind", ["throughput", "ratios", "runs"])
@@ -244,3 +246,9 @@ def test_a_row_of_one_device_count_is_named_beside_its_point() -> None:
         assert places["ddp"].get_position()[0] > 1  # a share of the width: right of the axes
         lines = [text for text in axes.texts if getattr(text, "arrow_patch", None)]
         assert {line.xy[0] for line in lines} == {8}
+
+
+def test_text_has_the_colour_of_text_so_that_it_is_read_on_any_page() -> None:
+    data = measured(session(EIGHT))
+    with page._drawn(data, page.apply(data)) as figure:
+        assert {text.get_color() for axes in figure.axes for text in axes.texts} == {INK}
