@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mgpubench.format import format_count, shorten
+from mgpubench.format import format_count, plain, shorten
 from mgpubench.report.plots.style import Look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.text import Text
 
 LINE_INCHES = 0.18
 """Between two labels, one above the other."""
@@ -19,8 +20,10 @@ MARKER_INCHES, TEXT_INCHES = 0.14, 0.26
 
 
 MAX_LABELS = 10
-CHARACTERS = 42
-"""Of a label. More have no room."""
+BESIDE_CHARACTERS = 24
+"""Of a name beside its point."""
+BESIDE_POINTS = (8, -5)
+"""From a point to its name beside it, to the right and down, in points of 1/72 inch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,29 +33,54 @@ class Label:
     x: float
     y: float
     text: str
+    """The name, which is cut off if it has no room."""
     look: Look
     mode: str = ""
+    tail: str = ""
+    """What is never cut off: the number of devices, for example."""
 
 
-def put_labels(axes: Axes, labels: Sequence[Label], *, at_points: bool = True) -> None:
+def put_labels(axes: Axes, labels: Sequence[Label], *, room: float, at_points: bool = True) -> None:
     """Write the labels to the right of the axes: each near the height of its point, or as a list.
 
-    A faint line leads from each point to its label, unless they are a list. If there are too many,
-    each mode has one label.
+    A faint line leads from each point to its label, unless they are a list. A point further left
+    has its label beside it, since a line across the picture would look like data. If there are too
+    many, each mode has one label. `room` is the width that is left for them, in inches.
     """
     if not labels:
         return
     if len(labels) > MAX_LABELS:
         labels, at_points = _one_for_each_mode(labels), False
-    width, height = _inches(axes)
-    heights = [float(axes.transAxes.inverted().transform(_pixel(axes, each))[1]) for each in labels]
+    if at_points:
+        end = max(label.x for label in labels)
+        for x in {label.x for label in labels} - {end}:
+            _put_beside(axes, [label for label in labels if label.x == x])
+        labels = [label for label in labels if label.x == end]
+    _, height = _inches(axes)
+    heights = _heights(axes, labels)
     if at_points:
         order = sorted(range(len(labels)), key=lambda place: heights[place])
     else:
         order, heights = list(reversed(range(len(labels)))), [1.0] * len(labels)
     spread = spread_out([heights[place] for place in order], LINE_INCHES / height, 1.0)
     for place, y in zip(order, spread, strict=True):
-        _put(axes, labels[place], y, width, leads=at_points)
+        _put(axes, labels[place], y, room, leads=at_points)
+
+
+def _put_beside(axes: Axes, labels: Sequence[Label]) -> None:
+    """Write the names of points that are at the same x to their right, one above the other."""
+    gap = LINE_INCHES / _inches(axes)[1]
+    by_height = sorted(zip(_heights(axes, labels), labels, strict=True), key=lambda pair: pair[0])
+    spread = spread_out([height for height, _ in by_height], gap, 1.0)
+    for y, (_, label) in zip(spread, by_height, strict=True):
+        axes.annotate(
+            shorten(label.text, BESIDE_CHARACTERS) + label.tail,
+            xy=(label.x, y),
+            xycoords=("data", "axes fraction"),
+            xytext=BESIDE_POINTS,
+            textcoords="offset points",
+            va="top",
+        )
 
 
 def _one_for_each_mode(labels: Sequence[Label]) -> list[Label]:
@@ -60,13 +88,14 @@ def _one_for_each_mode(labels: Sequence[Label]) -> list[Label]:
     for label in labels:
         modes.setdefault(label.mode, []).append(label)
     return [
-        replace(group[0], text=f"{mode}, {format_count(len(group), 'row')}")
+        replace(group[0], text=plain(mode), tail=f", {format_count(len(group), 'row')}")
         for mode, group in modes.items()
     ]
 
 
-def _put(axes: Axes, label: Label, y: float, width: float, *, leads: bool) -> None:
-    """`y` and all places beside the axes are shares of their size."""
+def _put(axes: Axes, label: Label, y: float, room: float, *, leads: bool) -> None:
+    """`y` and all places beside the axes are shares of their size; `room` is in inches."""
+    width, _ = _inches(axes)
     marker_x = 1 + MARKER_INCHES / width
     look = label.look
     axes.plot(
@@ -76,12 +105,12 @@ def _put(axes: Axes, label: Label, y: float, width: float, *, leads: bool) -> No
         transform=axes.transAxes,
         clip_on=False,
     )
-    axes.text(
-        *(1 + TEXT_INCHES / width, y, shorten(label.text, CHARACTERS)),
+    written = axes.text(
+        *(1 + TEXT_INCHES / width, y, ""),
         transform=axes.transAxes,
-        color=look.colour,
         va="center",
     )
+    _fit(written, label, room - TEXT_INCHES)
     if leads:
         line = {"arrowstyle": "-", "color": look.colour, "alpha": 0.3, "linewidth": 0.7}
         axes.annotate(
@@ -90,6 +119,17 @@ def _put(axes: Axes, label: Label, y: float, width: float, *, leads: bool) -> No
             annotation_clip=False,
             arrowprops={**line, "shrinkA": 4, "shrinkB": 4},
         )
+
+
+def _fit(written: Text, label: Label, inches: float) -> None:
+    """Write a label, with as much of its name as there is room for."""
+    figure = written.get_figure()
+    assert figure is not None
+    written.set_text(label.text + label.tail)
+    shown = len(label.text)
+    while shown and written.get_window_extent().width > inches * figure.dpi:
+        shown -= 1
+        written.set_text(shorten(label.text, shown) + label.tail)
 
 
 def spread_out(heights: Sequence[float], gap: float, top: float) -> list[float]:
@@ -113,6 +153,7 @@ def _inches(axes: Axes) -> tuple[float, float]:
     return place.width / figure.dpi, place.height / figure.dpi
 
 
-def _pixel(axes: Axes, label: Label) -> tuple[float, float]:
-    x, y = axes.transData.transform((label.x, label.y))
-    return float(x), float(y)
+def _heights(axes: Axes, labels: Sequence[Label]) -> list[float]:
+    """Where the points are, as shares of the height of the axes."""
+    to_share = axes.transData + axes.transAxes.inverted()
+    return [float(to_share.transform((label.x, label.y))[1]) for label in labels]

@@ -38,7 +38,12 @@ class Series:
     @property
     def place(self) -> str:
         """The row with its number of devices: `ddp on 2 devices`."""
-        return label_of(row_place(self.row))
+        return self.label + self.devices
+
+    @property
+    def devices(self) -> str:
+        """Where it ran, which is never cut off: ` on 2 devices`."""
+        return row_place(self.row).removeprefix(row_label(self.row))
 
     @property
     def kind(self) -> tuple[str, str, str]:

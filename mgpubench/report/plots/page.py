@@ -19,7 +19,7 @@ from mgpubench.report.plots.ratios import RATIOS
 from mgpubench.report.plots.runs import RUNS
 from mgpubench.report.plots.sessions import SESSIONS
 from mgpubench.report.plots.steps import STEPS
-from mgpubench.report.plots.style import INK, SETTINGS
+from mgpubench.report.plots.style import INK, RIGHT, SETTINGS
 from mgpubench.report.plots.throughput import THROUGHPUT
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ _UNDATED: dict[str, dict[str, str | None]] = {
 """Without a date the same results make the same file."""
 
 WIDTH = 9.8
-LEFT, RIGHT = 2.3, 3.1
-"""Room for the names of rows, and for labels at the end of lines. Inches, like all sizes here."""
+LEFT = 2.3
+"""Room for the names of rows. Inches, like all sizes here."""
 ABOVE, BELOW = 0.72, 0.68
 FOOT = 0.3
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 NAME_CHARACTERS = 32
 """Of a line of a row's name."""
+LINE_INCHES = 0.15
 
 WIDE = 4.0
 """From the smallest to the largest ratio: beyond this the axis is logarithmic."""
@@ -52,11 +53,8 @@ def _draw(axes: Axes, panel: Panel, _: Measured) -> None:
             xy=(1.02, place),
             xycoords=("axes fraction", "data"),
             va="center",
-            color=look.colour,
         )
-    axes.set_yticks(
-        range(len(compared)), [fill(each.place, NAME_CHARACTERS) for each, _, _ in compared]
-    )
+    axes.set_yticks(range(len(compared)), [_name(each) for each, _, _ in compared])
     axes.set_ylim(len(compared) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     _set_scale(axes, compared)
@@ -64,6 +62,20 @@ def _draw(axes: Axes, panel: Panel, _: Measured) -> None:
         f"throughput divided by that of {plain(baseline)}; band: within {margin * 100:g} %, which "
         "does not count"
     )
+
+
+def _name(each: Series) -> str:
+    """On one line, or else with the devices on a line of their own."""
+    if len(each.place) <= NAME_CHARACTERS:
+        return each.place
+    return f"{fill(each.label, NAME_CHARACTERS, break_on_hyphens=False)}\n{each.devices.strip()}"
+
+
+def _height(panel: Panel) -> float:
+    """Rows are far enough from each other for the longest name."""
+    compared = _compared(panel)
+    lines = max(_name(each).count("\n") + 1 for each, _, _ in compared)
+    return 0.45 + max(0.3, 0.06 + LINE_INCHES * lines) * len(compared)
 
 
 def _set_scale(axes: Axes, compared: Sequence[tuple[Series, Versus, float]]) -> None:
@@ -110,7 +122,7 @@ RATIOS = Kind(
     title="Ratio to the baseline, with its interval; a filled marker is a sure difference",
     needs="a row that is divided by another one",
     panels=_panels,
-    height=lambda panel: 0.45 + 0.3 * len(_compared(panel)),
+    height=_height,
     draw=_draw,
     words=lambda panel, _: list(_words(panel)),
 )

@@ -13,7 +13,7 @@ from mgpubench.format import format_count, format_percent, plain
 from mgpubench.report.plots.kind import Kind
 from mgpubench.report.plots.labels import Label, put_labels
 from mgpubench.report.plots.measured import Measured, Panel, Series
-from mgpubench.report.plots.style import FAINT, INK, looks
+from mgpubench.report.plots.style import FAINT, INK, RIGHT, looks
 from mgpubench.results.schema import RunRecord
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ LARGE_POINTS = 300
 """Up to so many points are large."""
 MAX_NUMBERS = 40
 """So many runs with findings carry the number of their finding."""
+EDGE = 0.015
+"""Left free on both sides, as a share of the runs."""
 MAX_BORDERS = 20
 """So many borders between sessions are drawn."""
 
@@ -57,6 +59,8 @@ def _in_order(panel: Panel) -> list[RunRecord]:
 
 
 def _draw(axes: Axes, panel: Panel, _: Measured) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     ordered = _in_order(panel)
     places = {id(run): place for place, run in enumerate(ordered, 1)}
     shapes = looks([(each.row.mode, (each.kind, each.row.num_devices)) for each in panel.series])
@@ -74,15 +78,17 @@ def _draw(axes: Axes, panel: Panel, _: Measured) -> None:
         shown = thinned(points, step)
         x, y = [point.place for point in shown], [point.percent for point in shown]
         axes.plot(x, y, look.marker, color=look.colour, markersize=size, linestyle="none")
-        labels.append(Label(x[-1], y[-1], each.place, look, each.row.mode))
+        labels.append(Label(x[-1], y[-1], each.label, look, each.row.mode, each.devices))
         marked += [point for point in shown if point.codes]
     _mark_findings(axes, marked)
     _mark_failures(axes, [places[id(run)] for run in ordered if not run.is_ok])
     _mark_borders(axes, ordered)
-    axes.set_xlim(0, len(ordered) + 1)
+    edge = max(0.6, EDGE * len(ordered))
+    axes.set_xlim(1 - edge, len(ordered) + edge)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.margins(y=0.12)
     axes.set_ylabel("samples/s against\nthe row's mean, %")
-    put_labels(axes, labels, at_points=False)
+    put_labels(axes, labels, room=RIGHT, at_points=False)
 
 
 def _points(each: Series, places: Mapping[int, int]) -> list[Point]:

@@ -16,7 +16,7 @@ from mgpubench.format import UNKNOWN, format_rate, plain
 from mgpubench.report.plots.kind import Kind
 from mgpubench.report.plots.labels import Label, put_labels
 from mgpubench.report.plots.measured import Measured, Panel, Series
-from mgpubench.report.plots.style import FAINT, looks
+from mgpubench.report.plots.style import FAINT, RIGHT, looks
 from mgpubench.results.schema import RunRecord
 
 if TYPE_CHECKING:
@@ -69,7 +69,14 @@ def _merge(panels: Sequence[Panel]) -> Panel:
                 runs = [*known.pool.runs, *each.pool.runs]
                 each = Series(each.row, replace(each.pool, runs=runs))
             rows[key] = each
-    return replace(panels[-1], series=tuple(rows.values()))
+    title = _in_common([panel.title for panel in panels])
+    return replace(panels[-1], title=title, series=tuple(rows.values()))
+
+
+def _in_common(titles: Sequence[str]) -> str:
+    """The parts that all titles of groups have: the work without what changes."""
+    parts = [title.split(", ") for title in titles]
+    return ", ".join(part for part in parts[-1] if all(part in each for each in parts))
 
 
 def _sessions(panel: Panel) -> list[str]:
@@ -95,7 +102,7 @@ def _draw(axes: Axes, panel: Panel, _: Measured) -> None:
             linewidth=1.2,
             capsize=3,
         )
-        labels.append(Label(x[-1], y[-1], each.place, look, each.row.mode))
+        labels.append(Label(x[-1], y[-1], each.label, look, each.row.mode, each.devices))
     _mark_changes(axes, panel, sessions)
     every = -(-len(sessions) // MAX_TICKS)
     ticks = range(0, len(sessions), every)
@@ -104,7 +111,7 @@ def _draw(axes: Axes, panel: Panel, _: Measured) -> None:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("sessions, the oldest first")
     axes.set_ylabel("samples/s")
-    put_labels(axes, labels)
+    put_labels(axes, labels, room=RIGHT)
 
 
 def _points(pool: Pool, sessions: Sequence[str]) -> list[tuple[int, float, Interval | None]]:

@@ -9,7 +9,7 @@ from mgpubench.format import format_count, format_milliseconds
 from mgpubench.report.plots.kind import Kind
 from mgpubench.report.plots.labels import Label, put_labels
 from mgpubench.report.plots.measured import Measured, Panel, Series
-from mgpubench.report.plots.style import looks
+from mgpubench.report.plots.style import RIGHT, looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,13 +59,13 @@ def _draw(axes: Axes, panel: Panel, measured: Measured) -> None:
             markevery=(place % every, every),
             linewidth=1.4,
         )
-        median = format_milliseconds(middle(steps) / 1e3)
-        labels.append(Label(x[-1], y[-1], f"{each.place}, {median} ms", look, each.row.mode))
+        tail = f"{each.devices}, {format_milliseconds(middle(steps) / 1e3)} ms"
+        labels.append(Label(x[-1], y[-1], each.label, look, each.row.mode, tail))
     _set_scale(axes, [steps for _, steps in timed])
     axes.set_ylim(0, 103)
     axes.set_xlabel("step time, ms; the median beside the name")
     axes.set_ylabel("share of steps, %")
-    put_labels(axes, labels, at_points=False)
+    put_labels(axes, labels, room=RIGHT, at_points=False)
 
 
 def curve(values: Sequence[float], most: int) -> tuple[list[float], list[float]]:

@@ -12,7 +12,10 @@ INK = "#010203"
 """Of text and axes. On a page it becomes the colour of the page's own text."""
 FAINT = "#8a8a8a"
 """Of grid lines and bands, on white and on black."""
+RIGHT = 3.1
+"""Room for labels to the right of the axes, in inches."""
 
+# Text is never coloured: on a page it must have a contrast of 4.5, and these have 3.
 # Okabe and Ito's colours, which people with any colour vision tell apart, but for the yellow one,
 # which is too light on white. All have a contrast of 3 or more with white and with near-black.
 _BLUE, _ORANGE, _GREEN, _PURPLE, _OCHRE, _GREY = (

@@ -11,7 +11,7 @@ from mgpubench.format import format_rate
 from mgpubench.report.plots.kind import Kind
 from mgpubench.report.plots.labels import Label, put_labels
 from mgpubench.report.plots.measured import Measured, Panel, Series
-from mgpubench.report.plots.style import INK, Look, looks
+from mgpubench.report.plots.style import INK, RIGHT, Look, looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,7 +66,7 @@ def _draw(axes: Axes, panel: Panel, _: Measured) -> None:
     axes.set_ylim(0, 1.06 * axes.get_ylim()[1])
     axes.set_xlabel("devices")
     axes.set_ylabel("samples/s")
-    put_labels(axes, labels)
+    put_labels(axes, labels, room=RIGHT)
 
 
 def rate(row: Row) -> float:

@@ -12,7 +12,7 @@ import pytest
 from mgpubench.config.types import PLOT_FORMATS, PLOT_KINDS
 from mgpubench.report.plots import page
 from mgpubench.report.plots.measured import MAX_PANELS
-from mgpubench.report.plots.style import looks
+from mgpubench.report.plots.style import INK, RIGHT, looks
 from tests.unit.report.plots.made import EIGHT, SESSION, TWO, measured, session
 
 
@@ -84,7 +84,7 @@ def test_an_interval_is_drawn_from_its_low_end_to_its_high_end() -> None:
     low, high = row.versus_baseline.interval
     left, right = min(1, low), max(1, high)
     room = 0.08 * (right - left)
-    wide = page.WIDTH - page.LEFT - page.RIGHT
+    wide = page.WIDTH - page.LEFT - RIGHT
 
     def place(ratio: float) -> float:
         share = (ratio - left + room) / (right - left + 2 * room)
@@ -133,6 +133,8 @@ def test_versions_are_written_where_they_change() -> None:
     assert {"torch 2.13.0 to 2.14.1", "12-01", "12-03", "09:30"} <= words(text)
     assert "before session 2: torch 2.13.0 to 2.14.1" in text
     assert "before session 3" not in text
+    # The work is named without the version that changes.
+    assert "resnet50, synthetic data, 224 px, tf32, batch 64 per device, NVIDIA X" in words(text)
 
 
 @pytest.mark.parametrize("kind", ["throughput", "ratios", "runs"])
@@ -211,3 +213,42 @@ def test_steps_that_cannot_be_read_are_counted(with_steps: dict[str, Path], tmp_
     (tmp_path / "other" / "steps.csv").write_bytes(b"\0\1 nothing")
     folders = {**with_steps, "other": tmp_path / "other"}
     assert "1 steps.csv cannot be read." in words(svg("steps", session(TWO), folders))
+
+
+def test_a_long_name_is_cut_and_its_number_of_devices_is_not() -> None:
+    records = session({**TWO, ("dp", 4): 210.0}, options="a=" + "w" * 90)
+    texts = words(svg("runs", records)) | words(svg("ratios", records))
+    for count in (2, 4):
+        assert any(
+            text.startswith("dp a=ww") and text.endswith(f"w... on {count} devices")
+            for text in texts
+        )
+        assert f"on {count} devices" in texts  # on a line of its own beside the ratios
+
+
+def test_no_label_ends_outside_of_the_page() -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    records = session(TWO, options="b=" + "W" * 90)
+    with page._drawn(measured(records), ["throughput", "runs"]) as figure:
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        ends = [text.get_window_extent(renderer).x1 for axes in figure.axes for text in axes.texts]
+        assert len(ends) > 6
+        assert max(ends) <= figure.bbox.x1
+
+
+def test_a_row_of_one_device_count_is_named_beside_its_point() -> None:
+    """A line from its point to the right of the picture would look like data."""
+    with page._drawn(measured(session(EIGHT)), ["throughput"]) as figure:
+        (axes,) = figure.axes
+        places = {text.get_text(): text for text in axes.texts}
+        assert places["single"].xy[0] == 1
+        assert places["ddp"].get_position()[0] > 1  # a share of the width: right of the axes
+        lines = [text for text in axes.texts if getattr(text, "arrow_patch", None)]
+        assert {line.xy[0] for line in lines} == {8}
+
+
+def test_text_has_the_colour_of_text_so_that_it_is_read_on_any_page() -> None:
+    data = measured(session(EIGHT))
+    with page._drawn(data, page.apply(data)) as figure:
+        assert {text.get_color() for axes in figure.axes for text in axes.texts} == {INK}
