@@ -128,7 +128,6 @@ def compare(
     side by side. They are not compared with runs.
     """
     from mgpubench.cli.compare_trainings import (
-        OF_RUNS,
         OF_TRAININGS,
         PRICES,
         choose_trainings,
@@ -137,24 +136,26 @@ def compare(
         wanted_by,
     )
 
-    if options["strict"] and options["allowed"] is None:
-        raise RequestRefused("--strict has no meaning without --fail-if-slower")
-    check_plot(context)
+    check_options(context)
     if before or after:
         others = OF_TRAININGS | OF_PICTURES | PRICES
         refuse_options(context, others, "does not go with --before and --after")
         refuse_beside_sides(paths, baseline, before, after)
         intervals = compare_before_after(before, after, options)
     elif choose_trainings(paths, wanted_by(context, OF_TRAININGS)):
-        refuse_options(
-            context, OF_RUNS | OF_PICTURES, "is for runs, and does not go with trainings"
-        )
-        compare_trainings(paths, baseline, options["to_top1"], options["output_format"])
+        compare_trainings(context, paths, baseline)
         return
     else:
         intervals = compare_rows(paths, baseline, options)
     if options["allowed"] is not None:
         context.exit(pass_gate(intervals, options["allowed"], strict=options["strict"]))
+
+
+def check_options(context: click.Context) -> None:
+    """Refuse what can be refused before anything is read."""
+    if context.params["strict"] and context.params["allowed"] is None:
+        raise RequestRefused("--strict has no meaning without --fail-if-slower")
+    check_plot(context)
 
 
 def refuse_beside_sides(

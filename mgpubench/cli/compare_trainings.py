@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mgpubench.cli.compare_plot import OF_PICTURES
 from mgpubench.cli.options import is_given
 from mgpubench.cli.streams import warn
 from mgpubench.config.types import DEFAULT_OUT
@@ -83,12 +84,16 @@ def note_trainings(paths: Sequence[Path]) -> None:
         )
 
 
-def compare_trainings(
-    paths: Sequence[Path], baseline: Baseline | None, to_top1: float | None, output_format: str
-) -> None:
-    """Print the epochs of trainings side by side, and their figures as a whole."""
+def compare_trainings(ctx: click.Context, paths: Sequence[Path], baseline: Baseline | None) -> None:
+    """Print the epochs of trainings side by side, and their figures as a whole.
+
+    Raises:
+        RequestRefused: if an option is given that is about runs.
+    """
     from mgpubench.analysis.trainings import compare_trainings
 
+    refuse_options(ctx, OF_RUNS | OF_PICTURES, "is for runs, and does not go with trainings")
+    to_top1, output_format = ctx.params["to_top1"], ctx.params["output_format"]
     trainings = read(paths or [Path(DEFAULT_OUT)])
     print_rows(compare_trainings(trainings, baseline, to_top1), to_top1, output_format)
 

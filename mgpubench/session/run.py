@@ -133,8 +133,8 @@ def resume_session(resume: Resume, call: Call) -> Outcome:
     request = saved.request
     with reopen_session(resume.folder, saved.id) as session:
         progress = read_progress(saved)
-        _notify(call.display, (*session.repairs, *progress.warnings))
         plan, runs = runs_to_make(progress, resume)
+        _notify(call.display, (*session.repairs, *progress.warnings, *progress.repeated(runs)))
         target, sitting = _target(resume, request), _next_sitting(saved, progress, resume)
         check_nodes(saved, call.nodes)
         if not runs and target is None:
@@ -155,7 +155,6 @@ def resume_session(resume: Resume, call: Call) -> Outcome:
             workload = Workload(machine, _environment(survey, plan), facts, listings, nodes.devices)
             _check_trained(saved, workload, nodes)
             _notify(call.display, (*_warnings(listings), *disturbances(survey, saved.plan)))
-            _notify(call.display, progress.repeated(runs))
             session.keep_steps_of(progress.finished_ids)
             with (
                 open_supervisors(supervisor, request, listings, call.stop) as supervisors,

@@ -13,15 +13,14 @@ from mgpubench.results.session_folder import open_session
 from mgpubench.results.training import TRAINING_FILES
 from mgpubench.session.document import called_part, installed_part
 from mgpubench.session.prepare import check_out
-from mgpubench.session.telemetry import open_telemetry
 from mgpubench.session.train_prepare import (
     Prepared,
     like_checkpoint,
     open_place,
     prepare_training,
 )
-from mgpubench.session.trainer import TrainCall, Trained, Trainer
-from mgpubench.session.training_images import find_images
+from mgpubench.session.trainer import TrainCall, Trained
+from mgpubench.session.training_images import TrainingImages, find_images
 from mgpubench.session.workers import READ_ABOUT
 from mgpubench.training.data.listing import check_outside
 
@@ -55,28 +54,24 @@ def train_session(
         prepared.check_start(request, checkpoint, call)
         prepared.check_room(Path(request.work.out))
         place.nodes.agree(prepared.agreed_part(images))
-        about_it = {
+        document = {
+            **_called(request, prepared, call),
             "options": asdict(request.options),
-            "classes": list(images.listing.classes),
             "resumed_from": str(checkpoint) if checkpoint else None,
             **place.nodes.document_part(prepared.plan.runs[0].ranks_per_node),
+            **_images_part(images, prepared),
         }
-        document = {**_called(request, prepared, call), **about_it, **prepared.trained_part(images)}
-        now = datetime.now(UTC)
+        out, now = Path(request.work.out), datetime.now(UTC)
         with (
-            open_session(Path(request.work.out), document, now, TRAINING_FILES) as session,
-            open_telemetry(session, call.display, 1, call.sampling) as telemetry,
+            open_session(out, document, now, TRAINING_FILES) as session,
+            place.trainer(session, prepared.machine, first_epoch=first_epoch) as trainer,
         ):
-            trainer = Trainer(
-                place.supervisor,
-                place.nodes,
-                session,
-                call,
-                prepared.machine,
-                first_epoch=first_epoch,
-                telemetry=telemetry,
-            )
             return trainer.train(prepared.config(request, images, session.folder, checkpoint))
+
+
+def _images_part(images: TrainingImages, prepared: Prepared) -> dict[str, object]:
+    """The part of session.json that says what is trained on."""
+    return {"classes": list(images.listing.classes), **prepared.trained_part(images)}
 
 
 def _called(request: TrainRequest, prepared: Prepared, call: TrainCall) -> dict[str, object]:

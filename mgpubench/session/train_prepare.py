@@ -19,10 +19,12 @@ from mgpubench.launch.supervisor import Supervisor, open_supervisor
 from mgpubench.machine.system import Survey
 from mgpubench.results.checkpoint_files import CHECKPOINTS, check_room, expected_bytes
 from mgpubench.results.schema import ModelFacts
+from mgpubench.results.session_folder import Session
 from mgpubench.session.hello import check_devices, devices_of, devices_of_node, unplanned_devices
 from mgpubench.session.nodes import Alone, open_nodes
 from mgpubench.session.prepare import ask_torch, preflight, take_survey
-from mgpubench.session.trainer import TrainCall
+from mgpubench.session.telemetry import open_telemetry
+from mgpubench.session.trainer import TrainCall, Trainer
 from mgpubench.session.training_images import MAX_NAMES, TrainingImages
 from mgpubench.session.workers import (
     CHECK_PRETRAINED,
@@ -89,6 +91,24 @@ class Place:
         )
         check_devices(devices_of(request.work, machine), others)
         return others
+
+    @contextmanager
+    def trainer(
+        self, session: Session, machine: Machine, *, sitting: int = 1, first_epoch: int = 0
+    ) -> Iterator[Trainer]:
+        """What trains here, with the telemetry of the devices beside it."""
+        call = self.call
+        with open_telemetry(session, call.display, sitting, call.sampling) as telemetry:
+            yield Trainer(
+                supervisor=self.supervisor,
+                nodes=self.nodes,
+                session=session,
+                call=call,
+                machine=machine,
+                sitting=sitting,
+                first_epoch=first_epoch,
+                telemetry=telemetry,
+            )
 
 
 @contextmanager

@@ -20,14 +20,13 @@ from mgpubench.format import shell_path
 from mgpubench.launch.supervisor import Supervisor
 from mgpubench.results.checkpoint_files import CHECKPOINTS, find_checkpoints, remove_unfinished
 from mgpubench.results.read import is_from_future
-from mgpubench.results.session_folder import SESSION_JSON, reopen_session
+from mgpubench.results.session_folder import SESSION_JSON, Session, reopen_session
 from mgpubench.results.training import EPOCHS_CSV, TRAINING_FILES, last_sitting
 from mgpubench.session.document import SavedSession, load_session
 from mgpubench.session.nodes import dismiss
 from mgpubench.session.resume import check_unchanged
-from mgpubench.session.telemetry import open_telemetry
 from mgpubench.session.train_prepare import like_checkpoint, open_place, prepare_training
-from mgpubench.session.trainer import TrainCall, Trained, Trainer
+from mgpubench.session.trainer import TrainCall, Trained
 from mgpubench.session.training_images import find_images
 from mgpubench.session.workers import READ_ABOUT
 
@@ -173,20 +172,10 @@ def resume_training(saved: SavedTraining, request: TrainRequest, call: TrainCall
     """
     folder = saved.session.folder
     with reopen_session(folder, saved.session.id, TRAINING_FILES) as session:
-        removed = remove_unfinished(folder / CHECKPOINTS)
-        for notice in (
-            *session.repairs,
-            *(f"{path} was unfinished, and was removed" for path in removed),
-        ):
-            call.display.notice(notice)
+        _mend(session, call)
         start, first_epoch = _last_checkpoint(folder, saved)
         if first_epoch >= request.options.epochs:
-            call.display.notice(
-                f"nothing is missing in {folder}: {first_epoch} epochs are done; "
-                f"--epochs {first_epoch + 1} trains another one"
-            )
-            dismiss(call.nodes, call.stop, call.display)
-            return Trained(folder, [])
+            return _nothing_missing(folder, first_epoch, call)
         sitting = 1 + last_sitting(folder)
         images = find_images(request, call.stop)
         with open_place(call, saved.counts) as place:
@@ -200,18 +189,29 @@ def resume_training(saved: SavedTraining, request: TrainRequest, call: TrainCall
             prepared.check_room(folder)
             place.nodes.agree(prepared.agreed_part(images))
             config = prepared.config(request, images, folder, start)
-            with open_telemetry(session, call.display, sitting, call.sampling) as telemetry:
-                trainer = Trainer(
-                    place.supervisor,
-                    place.nodes,
-                    session,
-                    call,
-                    prepared.machine,
-                    sitting,
-                    first_epoch,
-                    telemetry,
-                )
+            with place.trainer(
+                session, prepared.machine, sitting=sitting, first_epoch=first_epoch
+            ) as trainer:
                 return trainer.train(config)
+
+
+def _mend(session: Session, call: TrainCall) -> None:
+    """Remove what an ended training has left unfinished, and say so."""
+    removed = remove_unfinished(session.folder / CHECKPOINTS)
+    for notice in (
+        *session.repairs,
+        *(f"{path} was unfinished, and was removed" for path in removed),
+    ):
+        call.display.notice(notice)
+
+
+def _nothing_missing(folder: Path, epochs: int, call: TrainCall) -> Trained:
+    call.display.notice(
+        f"nothing is missing in {folder}: {epochs} epochs are done; "
+        f"--epochs {epochs + 1} trains another one"
+    )
+    dismiss(call.nodes, call.stop, call.display)
+    return Trained(folder, [])
 
 
 def read_own_about(supervisor: Supervisor, path: Path, epoch: int) -> About:
