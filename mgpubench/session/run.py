@@ -21,12 +21,7 @@ from mgpubench.machine.host import assumed_machine
 from mgpubench.machine.system import Survey
 from mgpubench.results.schema import ModelFacts, RunRecord
 from mgpubench.results.session_folder import Session, open_session, reopen_session
-from mgpubench.session.document import (
-    SavedSession,
-    called_part,
-    installed_part,
-    trained_part,
-)
+from mgpubench.session.document import SavedSession, called_part, installed_part, trained_part
 from mgpubench.session.hello import Asked, asked_of, check_devices, devices_of, unplanned_devices
 from mgpubench.session.nodes import Alone, Announcement, dismiss, open_nodes
 from mgpubench.session.prepare import (
