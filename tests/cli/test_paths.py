@@ -53,6 +53,7 @@ def is_no_path(name: str | None) -> bool:
         "to_top1",
         "rdzv_endpoint",
         "duration_s",
+        "operations",
     }
 
 
