@@ -175,8 +175,8 @@ def test_a_training_that_begins_with_a_checkpoint_has_its_own_settings(tmp_path:
         scaler=torch.amp.GradScaler("cpu", enabled=False),
     )
     wrapped = SimpleNamespace(plain=SimpleNamespace(model=fresh), part_of=itself)
-    config: Any = SimpleNamespace(run=None, resume_from=tmp_path / "a.pt")
-    assert begin(config, cast(Any, wrapped), cast(Any, step)).epochs == 1
+    config: Any = SimpleNamespace(run=SimpleNamespace(num_nodes=1), resume_from=tmp_path / "a.pt")
+    assert begin(cast(Any, None), config, cast(Any, wrapped), cast(Any, step)).epochs == 1
     (group,) = step.optimizer.param_groups
     expected = {"lr": 0.2, "momentum": 0.5, "weight_decay": 0.25, "nesterov": True}
     assert {name: group[name] for name in expected} == expected
@@ -436,7 +436,7 @@ def test_safetensors_has_the_weights_and_what_they_are_of(tmp_path: Path) -> Non
     with pytest.raises(RequestRefused, match=r"model.safetensors exists already"):
         export_safetensors(tmp_path / "epoch-0003.pt", file)
     assert file.read_bytes() == before
-    with pytest.raises(RequestRefused, match=r"x cannot be written: No such file or directory"):
+    with pytest.raises(RequestRefused, match=r"x cannot be written: .*no is not a folder"):
         export_safetensors(tmp_path / "epoch-0003.pt", tmp_path / "no" / "x")
 
 
