@@ -11,9 +11,9 @@ import click
 
 from mgpubench.cli.compare_options import (
     SidesCommand,
+    baseline_option,
+    margin_option,
     parse_accuracy,
-    parse_baseline_option,
-    parse_margin,
     parse_percent,
     parse_price,
 )
@@ -27,7 +27,7 @@ from mgpubench.cli.compare_plot import (
 from mgpubench.cli.compare_sources import read, read_named
 from mgpubench.cli.paths import PATH
 from mgpubench.cli.streams import warn
-from mgpubench.config.types import DEFAULT_MARGIN, DEFAULT_OUT
+from mgpubench.config.types import DEFAULT_OUT
 from mgpubench.errors import BenchError, RequestRefused
 
 if TYPE_CHECKING:
@@ -42,12 +42,7 @@ UNDECIDED_EXIT_CODE = 3
 
 @click.command(cls=SidesCommand)
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=PATH)
-@click.option(
-    "--baseline",
-    callback=parse_baseline_option,
-    metavar="MODE|MODE/OPTIONS|VARIANT|TRAINING",
-    help="What to divide by.  [default: the first variant, else single, else dp, else ddp]",
-)
+@baseline_option("MODE|MODE/OPTIONS|VARIANT|TRAINING")
 @click.option("--before", multiple=True, type=PATH, metavar="PATH...", help="Older sessions.")
 @click.option(
     "--after",
@@ -64,14 +59,7 @@ UNDECIDED_EXIT_CODE = 3
     show_default=True,
     help="How to print the results on stdout.",
 )
-@click.option(
-    "--margin",
-    default=f"{DEFAULT_MARGIN * 100:g}",
-    show_default=True,
-    callback=parse_margin,
-    metavar="PERCENT",
-    help="Difference that counts: below it, modes are equivalent.",
-)
+@margin_option
 @click.option(
     "--fail-if-slower",
     "allowed",

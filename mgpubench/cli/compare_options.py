@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mgpubench.cli.work_options import Decorator
+from mgpubench.config.types import DEFAULT_MARGIN
+
 if TYPE_CHECKING:
     from mgpubench.analysis.row import Baseline
 
@@ -86,3 +89,23 @@ def parse_baseline_option(
     if text is not None and not text:
         raise click.BadParameter("it is empty.", context, parameter)
     return None if text is None else parse_baseline(text)
+
+
+def baseline_option(metavar: str) -> Decorator:
+    """What a comparison divides by."""
+    return click.option(
+        "--baseline",
+        callback=parse_baseline_option,
+        metavar=metavar,
+        help="What to divide by.  [default: the first variant, else single, else dp, else ddp]",
+    )
+
+
+margin_option: Decorator = click.option(
+    "--margin",
+    default=f"{DEFAULT_MARGIN * 100:g}",
+    show_default=True,
+    callback=parse_margin,
+    metavar="PERCENT",
+    help="Difference that counts: below it, modes are equivalent.",
+)

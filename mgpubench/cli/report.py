@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mgpubench.cli.compare_options import parse_baseline_option, parse_margin
+from mgpubench.cli.compare_options import baseline_option, margin_option
 from mgpubench.cli.compare_sources import read
 from mgpubench.cli.paths import PATH
 from mgpubench.cli.streams import warn
-from mgpubench.config.types import DEFAULT_MARGIN, DEFAULT_OUT
+from mgpubench.config.types import DEFAULT_OUT
 from mgpubench.errors import BenchError, RequestRefused
 from mgpubench.format import format_size, shell_path, shown_path
 
@@ -35,20 +35,8 @@ BEGINNING = 4096
     metavar="FILE",
     help="The page. An older report of this name is replaced, and any other file is not.",
 )
-@click.option(
-    "--baseline",
-    callback=parse_baseline_option,
-    metavar="MODE|MODE/OPTIONS|VARIANT",
-    help="What to divide by.  [default: the first variant, else single, else dp, else ddp]",
-)
-@click.option(
-    "--margin",
-    default=f"{DEFAULT_MARGIN * 100:g}",
-    show_default=True,
-    callback=parse_margin,
-    metavar="PERCENT",
-    help="Difference that counts: below it, modes are equivalent.",
-)
+@baseline_option("MODE|MODE/OPTIONS|VARIANT")
+@margin_option
 @click.option("--open", "open_it", is_flag=True, help="Show the page in the browser.")
 def report(
     paths: tuple[Path, ...], out: Path, baseline: Baseline | None, margin: float, open_it: bool

@@ -6,10 +6,15 @@ import click
 
 from mgpubench.cli.node_options import NODE_OPTIONS
 from mgpubench.cli.options import parse_duration
-from mgpubench.cli.paths import PATH, PATH_TEXT
+from mgpubench.cli.paths import PATH
+from mgpubench.cli.session_options import (
+    dry_run_option,
+    out_option,
+    rounds_option,
+    timeout_option,
+)
 from mgpubench.cli.work_options import Decorator
-from mgpubench.config.preset import STANDARD
-from mgpubench.config.types import DEFAULT_MAX_ROUNDS, DEFAULT_OUT, DEFAULT_TIMEOUT_S
+from mgpubench.config.types import DEFAULT_MAX_ROUNDS
 
 WITH_RESUME = {
     *("resume", "resume_only_missing", "rounds", "until", "max_rounds", "duration_s"),
@@ -19,11 +24,7 @@ WITH_RESUME = {
 """Parameters that may stand beside --resume."""
 
 ROUNDS: tuple[Decorator, ...] = (
-    click.option(
-        "--rounds",
-        type=int,
-        help=f"Runs of every configuration.  [default: {STANDARD.rounds}]",
-    ),
+    rounds_option,
     click.option(
         "--until",
         default="",
@@ -69,21 +70,8 @@ ROUNDS: tuple[Decorator, ...] = (
         type=int,
         help="Seed of weights and data and, if given, of the order of the runs.  [default: 0]",
     ),
-    click.option(
-        "--timeout",
-        "timeout_s",
-        type=float,
-        default=DEFAULT_TIMEOUT_S,
-        show_default=True,
-        help="Time limit for one run, in seconds.",
-    ),
-    click.option(
-        "--out",
-        type=PATH_TEXT,
-        default=DEFAULT_OUT,
-        show_default=True,
-        help="Folder for the session folders.",
-    ),
+    timeout_option,
+    out_option,
 )
 
 SESSION: tuple[Decorator, ...] = (
@@ -106,9 +94,5 @@ SESSION: tuple[Decorator, ...] = (
         help="Print what every replica and rank gets of one batch, and stop. The batch may leave "
         "a rest.",
     ),
-    click.option(
-        "--dry-run",
-        is_flag=True,
-        help="Print a plan and stop, without touching a device. Each session draws its own order.",
-    ),
+    dry_run_option,
 )

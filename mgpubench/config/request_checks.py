@@ -12,6 +12,7 @@ from mgpubench.config.types import (
     MAX_IMAGE_SIZE,
     MAX_NUMBER,
     MAX_TIMEOUT_S,
+    MAX_WORKERS,
     is_own_model,
 )
 from mgpubench.errors import RequestRefused
@@ -56,7 +57,6 @@ def _check_numbers(request: Request) -> None:
         ("--global-batch", request.global_batch, 1),
         ("--accumulate", request.accumulate, 1),
         ("--log-every", request.log_every, 0),
-        ("--workers-per-gpu", request.workers_per_gpu, 0),
         ("--warmup-steps", request.warmup_steps, 0),
         ("--steps", request.steps, 1),
         ("--rounds", request.rounds, 1),
@@ -67,6 +67,8 @@ def _check_numbers(request: Request) -> None:
             check_number(option, value, least)
     if request.image_size is not None:
         check_number("--image-size", request.image_size, 1, MAX_IMAGE_SIZE)
+    if request.workers_per_gpu is not None:
+        check_number("--workers-per-gpu", request.workers_per_gpu, 0, MAX_WORKERS)
     if not 0 < request.timeout_s <= MAX_TIMEOUT_S:
         raise RequestRefused(
             f"--timeout is {request.timeout_s:g}, and must be above 0 and at most "

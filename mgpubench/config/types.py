@@ -54,6 +54,8 @@ MAX_TIMEOUT_S = 30 * 24 * 3600.0
 MAX_GPUS = 1024
 MAX_IMAGE_SIZE = 10_000
 """Height and width in pixels. Not far above it, resized images have more than Pillow decodes."""
+MAX_WORKERS = 512
+"""Loader workers per device. Each is a process; thousands only overload the machine."""
 MAX_NUMBER = 2**31 - 1
 """The largest number an option takes: beyond it torch and the C libraries below it overflow."""
 

@@ -62,6 +62,7 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
     ({"global_batch": -8}, "--global-batch is -8, and must be at least 1", ""),
     ({"image_size": 0}, "--image-size is 0, and must be at least 1", ""),
     ({"workers_per_gpu": -1}, "--workers-per-gpu is -1, and must be at least 0", ""),
+    ({"workers_per_gpu": 513}, "--workers-per-gpu is 513, and must be at most 512", ""),
     ({"warmup_steps": -1}, "--warmup-steps is -1, and must be at least 0", ""),
     ({"steps": 0}, "--steps is 0, and must be at least 1", ""),
     ({"rounds": 0}, "--rounds is 0, and must be at least 1", ""),
