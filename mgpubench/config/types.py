@@ -97,5 +97,5 @@ def is_folder(data: str) -> bool:
     return data not in (SYNTHETIC, SYNTHETIC_HOST)
 
 
-PLOT_KINDS = ("throughput", "ratios", "steps", "runs", "sessions")
+PLOT_KINDS = ("throughput", "ratios", "steps", "runs", "temperature", "sessions")
 PLOT_FORMATS = ("svg", "png", "pdf")

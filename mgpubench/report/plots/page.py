@@ -20,13 +20,15 @@ from mgpubench.report.plots.runs import RUNS
 from mgpubench.report.plots.sessions import SESSIONS
 from mgpubench.report.plots.steps import STEPS
 from mgpubench.report.plots.style import INK, RIGHT, SETTINGS
+from mgpubench.report.plots.temperature import TEMPERATURE
 from mgpubench.report.plots.throughput import THROUGHPUT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_KINDS = {kind.name: kind for kind in (THROUGHPUT, RATIOS, STEPS, RUNS, SESSIONS)}
+_ALL = (THROUGHPUT, RATIOS, STEPS, RUNS, TEMPERATURE, SESSIONS)
+_KINDS = {kind.name: kind for kind in _ALL}
 """In the order on a page."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from mgpubench.analysis import stats
@@ -13,25 +12,21 @@ from mgpubench.format import format_count, format_percent, plain
 from mgpubench.report.plots.kind import Kind
 from mgpubench.report.plots.labels import Label, put_labels
 from mgpubench.report.plots.measured import Measured, Panel, Series
-from mgpubench.report.plots.style import FAINT, INK, RIGHT, looks
-from mgpubench.results.schema import RunRecord
+from mgpubench.report.plots.run_axis import (
+    MIN_RUNS,
+    draw_run_axis,
+    explain,
+    runs_in_order,
+    step_and_size,
+    thinned,
+)
+from mgpubench.report.plots.style import INK, RIGHT, looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MIN_RUNS = 3
-"""Fewer have no order worth a look."""
-
-MAX_POINTS = 2_000
-"""Of all rows together. With more, only every so many runs are drawn."""
-LARGE_POINTS = 300
-"""Up to so many points are large."""
 MAX_NUMBERS = 40
 """So many runs with findings carry the number of their finding."""
-EDGE = 0.015
-"""Left free on both sides, as a share of the runs."""
-MAX_BORDERS = 20
-"""So many borders between sessions are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,45 +42,28 @@ class Point:
 
 
 def _panels(measured: Measured) -> Sequence[Panel]:
-    return [panel for panel in measured.panels if len(_in_order(panel)) >= MIN_RUNS]
-
-
-def _in_order(panel: Panel) -> list[RunRecord]:
-    """All runs of a group, also those that failed, as they were made."""
-    runs = [run for each in panel.series for run in each.pool.runs]
-    return sorted(
-        runs, key=lambda run: (run.session_id, run.sitting or 1, run.position or 0, run.round or 0)
-    )
+    return [panel for panel in measured.panels if len(runs_in_order(panel)) >= MIN_RUNS]
 
 
 def _draw(axes: Axes, panel: Panel, _: Measured) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    ordered = _in_order(panel)
+    ordered = runs_in_order(panel)
     places = {id(run): place for place, run in enumerate(ordered, 1)}
     shapes = looks([(each.row.mode, (each.kind, each.row.num_devices)) for each in panel.series])
-    step = -(-len(ordered) // MAX_POINTS)
-    size = 4.0 if len(ordered) <= LARGE_POINTS else 2.0
+    step, size = step_and_size(len(ordered))
     labels, marked = [], []
-    axes.set_xlabel("runs in the order in which they were made")
-    if step > 1:
-        _explain(axes, f"1 of {step} is drawn, and the highest and the lowest of each row")
+    draw_run_axis(axes, ordered)
     axes.axhline(0, color=INK, linewidth=0.8)
     for each, look in zip(panel.series, shapes, strict=True):
         points = _points(each, places)
         if not points:
             continue
-        shown = thinned(points, step)
+        shown = thinned(points, step, _percent)
         x, y = [point.place for point in shown], [point.percent for point in shown]
         axes.plot(x, y, look.marker, color=look.colour, markersize=size, linestyle="none")
         labels.append(Label(x[-1], y[-1], each.label, look, each.row.mode, each.devices))
         marked += [point for point in shown if point.codes]
     _mark_findings(axes, marked)
     _mark_failures(axes, [places[id(run)] for run in ordered if not run.is_ok])
-    _mark_borders(axes, ordered)
-    edge = max(0.6, EDGE * len(ordered))
-    axes.set_xlim(1 - edge, len(ordered) + edge)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.margins(y=0.12)
     axes.set_ylabel("samples/s against\nthe row's mean, %")
     put_labels(axes, labels, room=RIGHT, at_points=False)
@@ -104,12 +82,6 @@ def _points(each: Series, places: Mapping[int, int]) -> list[Point]:
         )
         for run, throughput in zip(runs, each.pool.throughputs, strict=True)
     ]
-
-
-def thinned(points: Sequence[Point], step: int) -> list[Point]:
-    """Every so many of them, and the highest and the lowest."""
-    ends = {min(points, key=_percent), max(points, key=_percent)}
-    return [point for place, point in enumerate(points) if place % step == 0 or point in ends]
 
 
 def _percent(point: Point) -> float:
@@ -132,13 +104,7 @@ def _mark_findings(axes: Axes, marked: Sequence[Point]) -> None:
                 text, (point.place, point.percent), (0, 6), textcoords="offset points", ha="center"
             )
     explained = ", ".join(f"{number} {plain(code)}" for code, number in codes.items())
-    _explain(axes, f"ring: a finding ({explained})")
-
-
-def _explain(axes: Axes, mark: str) -> None:
-    """Add to the text below the axes what a mark means."""
-    text = axes.get_xlabel()
-    axes.set_xlabel(f"{text}; {mark}" if "\n" in text else f"{text}\n{mark}")
+    explain(axes, f"ring: a finding ({explained})")
 
 
 def _numbered(marked: Sequence[Point]) -> dict[str, int]:
@@ -155,22 +121,11 @@ def _mark_failures(axes: Axes, places: Sequence[int]) -> None:
         markersize=6,
         transform=axes.get_xaxis_transform(),
     )
-    _explain(axes, "cross: failed or interrupted")
-
-
-def _mark_borders(axes: Axes, ordered: Sequence[RunRecord]) -> None:
-    borders = [
-        place + 0.5
-        for place, (run, after) in enumerate(pairwise(ordered), 1)
-        if run.session_id != after.session_id
-    ]
-    if len(borders) <= MAX_BORDERS:
-        for border in borders:
-            axes.axvline(border, color=FAINT, linewidth=0.8, linestyle=(0, (2, 2)))
+    explain(axes, "cross: failed or interrupted")
 
 
 def _words(panel: Panel, _: Measured) -> Iterator[str]:
-    ordered = _in_order(panel)
+    ordered = runs_in_order(panel)
     places = {id(run): place for place, run in enumerate(ordered, 1)}
     for each in panel.series:
         if points := _points(each, places):

@@ -122,6 +122,23 @@ def test_findings_failures_and_borders_of_sessions_are_marked() -> None:
     assert "1,2" in found
 
 
+def test_temperatures_are_in_the_order_of_the_runs() -> None:
+    records = session(TWO)
+    assert "temperature" not in page.apply(measured(records))
+    for run, degrees in zip(records[2:5], (61, 64, 70), strict=True):
+        object.__setattr__(run, "gpu_temperature_max_c", degrees)
+    text = svg("temperature", records)
+    assert "hottest GPU, \N{DEGREE SIGN}C" in words(text)
+    description = ElementTree.fromstring(text).find("{*}desc")
+    assert description is not None
+    # Places 3 and 5 are of single, place 4 is of dp.
+    assert description.text == (
+        "single on 1 device: 2 runs from 61 to 70 \N{DEGREE SIGN}C, the last one at 70 "
+        "\N{DEGREE SIGN}C; dp on 2 devices: 1 run from 64 to 64 \N{DEGREE SIGN}C, the last one at "
+        "64 \N{DEGREE SIGN}C"
+    )
+
+
 def test_versions_are_written_where_they_change() -> None:
     ids = [f"2026120{day}T093000Z-00000{day}" for day in (1, 2, 3)]
     records = [

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from mgpubench.report.plots.labels import spread_out
-from mgpubench.report.plots.runs import Point, thinned
+from mgpubench.report.plots.run_axis import thinned
+from mgpubench.report.plots.runs import Point
 from mgpubench.report.plots.step_times import read_step_times
 from mgpubench.report.plots.steps import curve, middle
 from mgpubench.report.plots.style import looks
@@ -71,8 +72,12 @@ def test_the_median_of_an_even_number_of_steps_is_between_two() -> None:
 
 def test_thinned_runs_keep_the_highest_and_the_lowest() -> None:
     points = [Point(place, percent, ()) for place, percent in enumerate([0, 9, 1, 2, -9, 3, 4])]
-    assert [point.percent for point in thinned(points, 3)] == [0, 9, 2, -9, 4]
-    assert thinned(points, 1) == points
+
+    def percent(point: Point) -> float:
+        return point.percent
+
+    assert [point.percent for point in thinned(points, 3, percent)] == [0, 9, 2, -9, 4]
+    assert thinned(points, 1, percent) == points
 
 
 HEAD = "run_id,rank,step,phase,step_time_s,data_wait_s,samples\n"
