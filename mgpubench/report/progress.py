@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
+from mgpubench.analysis.endurance import judge_endurance
 from mgpubench.analysis.findings.catalogue import has_table_note
 from mgpubench.analysis.findings.kind import Finding
 from mgpubench.config.run_config import RunConfig
 from mgpubench.errors import BenchError, SessionEnded
 from mgpubench.format import format_duration, format_rate
+from mgpubench.report.endurance import endurance_sentences
 from mgpubench.report.live import Lines, LiveLines
 from mgpubench.results.schema import RunRecord
 from mgpubench.results.telemetry import Sample
@@ -103,6 +105,11 @@ class SessionDisplay:
         if key not in self._printed_findings:
             self._printed_findings.add(key)
             self._line(f"warning: {place}{finding.message} [{finding.code}]")
+
+    def judge_endurance(self, records: Sequence[RunRecord]) -> None:
+        """Print the verdict on a session that was to last and has ended early."""
+        for sentence in endurance_sentences(judge_endurance(records)):
+            self.notice(f"up to here {sentence}")
 
     def close(self) -> None:
         """Remove the bar."""

@@ -73,6 +73,9 @@ class Display(Protocol):
     def finding(self, config: RunConfig, finding: Finding) -> None:
         """There is a finding about the figures of a run."""
 
+    def judge_endurance(self, records: Sequence[RunRecord]) -> None:
+        """A session that was to last has ended early, with these rows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sitting:

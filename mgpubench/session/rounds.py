@@ -89,12 +89,18 @@ class Maker:
                 went_on = self._make(added)
             self.stop.check()
         except BenchError:
-            finished = sum(record.is_ok for record in self._records())
-            self.display.notice(
-                f"{format_count(finished, 'finished run')} kept in {self.recorder.folder}"
-                f"{self._resume_hint(plan)}"
-            )
+            self._tell_what_is_kept(plan, target)
             raise
+
+    def _tell_what_is_kept(self, plan: Plan, target: Target | Lasting | None) -> None:
+        records = self._records()
+        if isinstance(target, Lasting):
+            self.display.judge_endurance(records)
+        finished = sum(record.is_ok for record in records)
+        self.display.notice(
+            f"{format_count(finished, 'finished run')} kept in {self.recorder.folder}"
+            f"{self._resume_hint(plan)}"
+        )
 
     def _make_rounds_until(self, until_s: float, plan: Plan) -> None:
         """Make rounds after those of the plan. The last one is finished when the time is up."""

@@ -170,6 +170,9 @@ class Screen:
     def add_runs(self, runs: Sequence[RunConfig]) -> None:
         self.added.append(len(runs))
 
+    def judge_endurance(self, records: Sequence[RunRecord]) -> None:
+        self.notices.append(f"judged {len(records)}")
+
 
 @dataclass
 class Scene:
@@ -335,6 +338,20 @@ def test_rounds_are_made_until_a_time_is_up_and_the_last_one_is_finished(
     assert {record.rounds_added for record in records} == {None}
     assert scene.screen.added == [2, 2]
     assert scene.screen.notices == ["rounds until 35 s are over; the last one is finished"]
+
+
+def test_rounds_that_were_to_last_are_judged_after_ctrl_c(stage: Stage) -> None:
+    def rate(config: RunConfig) -> float:
+        if config.position == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+            scene.maker.stop.check()
+        return clear(config)
+
+    scene = stage(rate)
+    with pytest.raises(Interrupted):
+        scene.make(Lasting(duration_s=3600.0))
+    assert scene.screen.notices[1] == "judged 4"
+    assert scene.screen.notices[2].startswith("4 finished runs kept in ")
 
 
 def test_fail_fast_ends_rounds_that_would_last(stage: Stage) -> None:
