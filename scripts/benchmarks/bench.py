@@ -21,6 +21,7 @@ import telemetry
 import torch
 import torchvision
 import training
+import two_hosts
 from sides import compare_pairs, cpu_config, in_turn, only_part, report, step_of
 from torch import nn
 
@@ -270,6 +271,8 @@ BENCHES = {
     "telemetry": telemetry.reading,
     "ddp": ddp,
     "comm": collectives.comm,
+    "start": two_hosts.start,
+    "link": two_hosts.link,
     "bare": bare,
 }
 

@@ -1,0 +1,202 @@
+"""Two hosts with a link of 200 Mbit/s, against the tutorial's loop under torchrun on the same link.
+
+The hosts are network namespaces of this machine, each with half of its cores, as in
+scripts/two-hosts. Needs root and `ip`.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+from sides import compare_rates, in_turn, interval_of, report
+
+ADDRESS, PORT = "10.71.84.1", "29500"
+PAIRS = 10
+STEPS, WARMUP_STEPS, BATCH, IMAGE_SIZE = 20, 3, 8, 64
+MODEL = "shufflenet_v2_x0_5"
+TUTORIAL = Path(__file__).parent / "tutorial_on_nodes.py"
+WORK = (
+    *("--device", "cpu", "--gpus", "1", "--mode", "ddp", "--model", MODEL),
+    *("--image-size", str(IMAGE_SIZE), "--batch-per-gpu", str(BATCH)),
+    *("--warmup-steps", str(WARMUP_STEPS)),
+)
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Two namespaces, each with its own cores."""
+
+    names: tuple[str, str]
+    cores: tuple[str, str]
+
+    def start(self, commands: Sequence[Sequence[str]]) -> list[subprocess.Popen[str]]:
+        """Start one command on each host."""
+        return [
+            subprocess.Popen(
+                ("ip", "netns", "exec", name, "taskset", "-c", cores, *command),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+            for name, cores, command in zip(self.names, self.cores, commands, strict=True)
+        ]
+
+    def run(self, commands: Sequence[Sequence[str]]) -> list[str]:
+        """Run one command on each host, and return what they print on stdout."""
+        return _ended(self.start(commands))
+
+
+def _ended(started: Sequence[subprocess.Popen[str]]) -> list[str]:
+    answers = [process.communicate(timeout=120) for process in started]
+    for process, (_, errors) in zip(started, answers, strict=True):
+        if process.returncode:
+            raise RuntimeError(errors)
+    return [out for out, _ in answers]
+
+
+@contextmanager
+def two_hosts(rate: str) -> Iterator[Hosts]:
+    """Two namespaces with a link between them."""
+    names = (f"bench-{os.getpid()}-0", f"bench-{os.getpid()}-1")
+    cores = sorted(os.sched_getaffinity(0))
+    half = (len(cores) + 1) // 2
+    try:
+        for name in names:
+            _ip("netns", "add", name)
+            _ip("-n", name, "link", "set", "lo", "up")
+        _ip(*f"link add link0 netns {names[0]} type veth peer name link0 netns {names[1]}".split())
+        for number, name in enumerate(names, 1):
+            _ip("-n", name, "addr", "add", f"10.71.84.{number}/24", "dev", "link0")
+            _ip("-n", name, "link", "set", "link0", "up")
+            tbf = f"qdisc add dev link0 root tbf rate {rate} burst 256kb latency 50ms"
+            subprocess.run(("tc", "-n", name, *tbf.split()), check=True)
+        yield Hosts(names, (_joined(cores[:half]), _joined(cores[-half:])))
+    finally:
+        for name in names:
+            subprocess.run(("ip", "netns", "del", name), check=False, capture_output=True)
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(("ip", *arguments), check=True)
+
+
+def _joined(cores: Sequence[int]) -> str:
+    return ",".join(map(str, cores))
+
+
+def our_commands(out: Path, *options: object) -> list[list[str]]:
+    """A session on both hosts."""
+    nodes = ("--nnodes", "2", "--rdzv-endpoint", f"{ADDRESS}:{PORT}")
+    command = [*(sys.executable, "-m", "mgpubench", "run"), *WORK, "--no-telemetry", *nodes]
+    command += ["--out", str(out), *map(str, options), "--node-rank"]
+    return [[*command, "0"], [*command, "1"]]
+
+
+def rows_in(out: Path) -> list[dict[str, str]]:
+    """The rows that are there now."""
+    rows: list[dict[str, str]] = []
+    for table in out.glob("*/runs.csv"):
+        with table.open(newline="") as file:
+            rows += csv.DictReader(file)
+    return rows
+
+
+def our_rate(hosts: Hosts) -> float:
+    """Samples/s of one run."""
+    with tempfile.TemporaryDirectory() as out:
+        hosts.run(our_commands(Path(out), "--rounds", 1, "--steps", STEPS))
+        (row,) = rows_in(Path(out))
+    return float(row["throughput_samples_per_s"])
+
+
+def their_answer(hosts: Hosts) -> list[str]:
+    """What the tutorial's rank 0 prints: samples/s, and the time of day at its first step."""
+    torchrun = (
+        *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"),
+        *("--nproc-per-node", "1", "--master-addr", ADDRESS, "--master-port", PORT),
+    )
+    work = (str(TUTORIAL), *map(str, (MODEL, IMAGE_SIZE, BATCH, WARMUP_STEPS, STEPS)))
+    return hosts.run([(*torchrun, "--node-rank", str(node), *work) for node in range(2)])[0].split()
+
+
+def link() -> bool:
+    """Throughput on the link, with an A/A comparison beside it."""
+    if not _can_make_hosts():
+        return False
+    with two_hosts("200mbit") as hosts:
+
+        def mine() -> float:
+            return our_rate(hosts)
+
+        result = compare_rates(mine, lambda: float(their_answer(hosts)[0]), PAIRS)
+        equal = compare_rates(mine, mine, PAIRS)
+    low, high = result.interval or (0.0, float("inf"))
+    figure = (
+        f"{result.ratio:.3f} x ({interval_of(result)}); "
+        f"A/A {equal.ratio:.3f} ({interval_of(equal)})"
+    )
+    reached = low <= 1.03 and high >= 0.97
+    return report("200 Mbit/s against torchrun", figure, "0.97 to 1.03 in the interval", reached)
+
+
+def start() -> bool:
+    """From the command to the first step, against torchrun; and from one round to the next."""
+    if not _can_make_hosts():
+        return False
+    with two_hosts("1gbit") as hosts:
+        pairs = [
+            in_turn(lambda: our_start_s(hosts), lambda: their_start_s(hosts)) for _ in range(PAIRS)
+        ]
+        between_s = times_between_s(hosts)
+    mine_s, theirs_s = (statistics.median(side) for side in zip(*pairs, strict=True))
+    figure = f"{mine_s:.1f} s to the first row, {theirs_s:.1f} s to torchrun's first step"
+    reached = report("start on two hosts", figure, "at most torchrun's", mine_s <= theirs_s)
+    median_s, longest_s = statistics.median(between_s), max(between_s)
+    figure = f"{median_s:.2f} s from one round of few steps to the next, {longest_s:.2f} at most"
+    return report("the next round", figure, "at most 0.5 s", longest_s <= 0.5) and reached
+
+
+def our_start_s(hosts: Hosts) -> float:
+    """From the command to the first row, which is some time after the first step."""
+    with tempfile.TemporaryDirectory() as out:
+        began_s = time.monotonic()
+        started = hosts.start(our_commands(Path(out), "--rounds", 1, "--steps", 1))
+        while not rows_in(Path(out)) and started[0].poll() is None:
+            time.sleep(0.01)
+        lasted_s = time.monotonic() - began_s
+        _ended(started)
+    return lasted_s
+
+
+def their_start_s(hosts: Hosts) -> float:
+    """From the command to the first step, by the clock that both processes have."""
+    began_s = time.time()
+    return float(their_answer(hosts)[1]) - began_s
+
+
+def times_between_s(hosts: Hosts) -> list[float]:
+    """From the start of each round to that of the next one."""
+    with tempfile.TemporaryDirectory() as out:
+        hosts.run(our_commands(Path(out), "--rounds", PAIRS + 1, "--steps", 1))
+        starts = [datetime.fromisoformat(row["started_at"]) for row in rows_in(Path(out))]
+    return [(after - start).total_seconds() for start, after in pairwise(starts)]
+
+
+def _can_make_hosts() -> bool:
+    if os.geteuid() == 0 and shutil.which("ip") and shutil.which("tc"):
+        return True
+    return report("two hosts", "not measured", "root, ip and tc", reached=False)
