@@ -23,7 +23,7 @@ from mgpubench.launch.signals import STOPPING_SIGNALS, StopSignal
 from mgpubench.launch.supervisor import Supervisor, open_supervisor
 from mgpubench.results.rank_record import RankRecord
 from mgpubench.results.schema import RunRecord
-from mgpubench.session.workers import IMAGES
+from mgpubench.session.workers import FSDP, IMAGES
 from tests.processes import Command, descendants
 
 # Several tests and their ranks share the cores: a thread that waits leaves them to others. Threads
@@ -203,7 +203,7 @@ def supervisor() -> Iterator[Supervisor]:
     """One supervisor, and so one cold start of torch, for all tests."""
     with (
         StopSignal().installed() as stop,
-        open_supervisor(stop, IMAGES) as opened,
+        open_supervisor(stop, (*IMAGES, *FSDP)) as opened,
     ):
         yield opened
 

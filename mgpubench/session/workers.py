@@ -56,12 +56,16 @@ TRAINING = (
 )
 IMAGES = (*TRAINING, "mgpubench.training.data.decode")
 COLLECTIVES = (*TORCH, "mgpubench.collectives.rank", "mgpubench.collectives.buckets")
+FSDP = (f"{RUNNERS}.fsdp",)
+"""DeepSpeed's is not loaded in advance, as it may touch CUDA."""
 TRAINING_OF_IMAGES = (*IMAGES, "mgpubench.training.data.augment")
 
 
 def preload_for(request: Request) -> tuple[str, ...]:
     """The modules that the workers of a request need."""
-    return IMAGES if any(map(_needs_torchvision, request.parts)) else TRAINING
+    modules = IMAGES if any(map(_needs_torchvision, request.parts)) else TRAINING
+    needs_fsdp = any("fsdp" in (part.modes or ()) for part in request.parts)
+    return (*modules, *FSDP) if needs_fsdp else modules
 
 
 def _needs_torchvision(request: Request) -> bool:

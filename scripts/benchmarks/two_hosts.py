@@ -17,12 +17,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
 from sides import compare_rates, in_turn, interval_of, report
 
+LINK = "link0"
+"""The name of the interface on both hosts."""
 ADDRESS, PORT = "10.71.84.1", "29500"
 PAIRS = 10
 STEPS, WARMUP_STEPS, BATCH, IMAGE_SIZE = 20, 3, 8, 64
@@ -50,7 +51,7 @@ class Hosts:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": LINK},
             )
             for name, cores, command in zip(self.names, self.cores, commands, strict=True)
         ]
@@ -61,7 +62,11 @@ class Hosts:
 
 
 def _ended(started: Sequence[subprocess.Popen[str]]) -> list[str]:
-    answers = [process.communicate(timeout=120) for process in started]
+    try:
+        answers = [process.communicate(timeout=120) for process in started]
+    finally:
+        for process in started:
+            process.kill()
     for process, (_, errors) in zip(started, answers, strict=True):
         if process.returncode:
             raise RuntimeError(errors)
@@ -163,15 +168,15 @@ def start() -> bool:
         ]
         between_s = times_between_s(hosts)
     mine_s, theirs_s = (statistics.median(side) for side in zip(*pairs, strict=True))
-    figure = f"{mine_s:.1f} s to the first row, {theirs_s:.1f} s to torchrun's first step"
+    figure = f"{mine_s:.1f} s to the first step, {theirs_s:.1f} s under torchrun"
     reached = report("start on two hosts", figure, "at most torchrun's", mine_s <= theirs_s)
     median_s, longest_s = statistics.median(between_s), max(between_s)
-    figure = f"{median_s:.2f} s from one round of few steps to the next, {longest_s:.2f} at most"
+    figure = f"{median_s:.2f} s between the steps of two rounds, {longest_s:.2f} at most"
     return report("the next round", figure, "at most 0.5 s", longest_s <= 0.5) and reached
 
 
 def our_start_s(hosts: Hosts) -> float:
-    """From the command to the first row, which is some time after the first step."""
+    """From the command to the first row, without the steps: some time more than to the first."""
     with tempfile.TemporaryDirectory() as out:
         began_s = time.monotonic()
         started = hosts.start(our_commands(Path(out), "--rounds", 1, "--steps", 1))
@@ -179,7 +184,13 @@ def our_start_s(hosts: Hosts) -> float:
             time.sleep(0.01)
         lasted_s = time.monotonic() - began_s
         _ended(started)
-    return lasted_s
+        (row,) = rows_in(Path(out))
+    return lasted_s - steps_s(row)
+
+
+def steps_s(row: dict[str, str]) -> float:
+    """Seconds in which a run did its steps."""
+    return float(row["warmup_s"]) + float(row["window_s"])
 
 
 def their_start_s(hosts: Hosts) -> float:
@@ -189,11 +200,19 @@ def their_start_s(hosts: Hosts) -> float:
 
 
 def times_between_s(hosts: Hosts) -> list[float]:
-    """From the start of each round to that of the next one."""
+    """From each row to the next one, without the steps."""
+    seen_s: list[float] = []
     with tempfile.TemporaryDirectory() as out:
-        hosts.run(our_commands(Path(out), "--rounds", PAIRS + 1, "--steps", 1))
-        starts = [datetime.fromisoformat(row["started_at"]) for row in rows_in(Path(out))]
-    return [(after - start).total_seconds() for start, after in pairwise(starts)]
+        started = hosts.start(our_commands(Path(out), "--rounds", PAIRS + 1, "--steps", 1))
+        while started[0].poll() is None:
+            seen_s += [time.monotonic()] * (len(rows_in(Path(out))) - len(seen_s))
+            time.sleep(0.01)
+        _ended(started)
+        rows = rows_in(Path(out))
+    return [
+        after_s - before_s - steps_s(row)
+        for row, (before_s, after_s) in zip(rows[1:], pairwise(seen_s), strict=True)
+    ]
 
 
 def _can_make_hosts() -> bool:
