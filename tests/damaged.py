@@ -12,11 +12,12 @@ from mgpubench.collectives import rank as rank_module
 from mgpubench.config.comm_plan import CommConfig
 from mgpubench.config.comm_request import Operation
 from mgpubench.config.run_config import RunConfig
+from mgpubench.launch.block_times import SizeTimes
 
 BAD_RANK, BAD_CALL, BAD_ELEMENT = 1, 4, 5
 
 
-def measure_damaged(config: CommConfig, rank: int, folder: Path) -> None:
+def measure_damaged(config: CommConfig, rank: int, folder: Path) -> list[SizeTimes]:
     """As `measure_rank`, with a hook that damages one element of one all-reduce on one rank."""
     exact, calls = dist.all_reduce, itertools.count(1)
 
@@ -26,11 +27,11 @@ def measure_damaged(config: CommConfig, rank: int, folder: Path) -> None:
             tensor[BAD_ELEMENT] += 1
 
     dist.all_reduce = damaging  # this process ends with the run
-    rank_module.measure_rank(config, rank, folder)
+    return rank_module.measure_rank(config, rank, folder)
 
 
 def find_lacking(
-    run: RunConfig, operations: tuple[Operation, ...], rank: int, folder: Path
+    run: RunConfig, rank: int, folder: Path, operations: tuple[Operation, ...]
 ) -> dict[Operation, str]:
     """As if the backend had no gather: this torch's gloo has all operations."""
 
@@ -38,4 +39,4 @@ def find_lacking(
         raise RuntimeError("ProcessGroupGloo does not support gather\nat some line")
 
     dist.gather = refuse
-    return rank_module.find_lacking(run, operations, rank, folder)
+    return rank_module.find_lacking(run, rank, folder, operations)

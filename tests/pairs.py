@@ -51,10 +51,12 @@ def pair_of(
     second: tuple[object, ...] | None = None,
     env: dict[str, str] | None = None,
     seconds_env: dict[str, str] | None = None,
+    seconds_prefix: tuple[str, ...] = (),
 ) -> Iterator[Pair]:
     """Start both nodes, and end them at last.
 
-    `second` are the arguments of node 1 if they differ, and `seconds_env` its variables.
+    `second` are the arguments of node 1 if they differ, `seconds_env` its variables, and
+    `seconds_prefix` what is written before its command.
     """
     port = free_port()
     commands = []
@@ -64,7 +66,8 @@ def pair_of(
             place.mkdir(parents=True, exist_ok=True)
             variables = {**(env or {}), **(seconds_env or {} if rank else {})}
             options = (*given, *node_options(rank, port))
-            commands.append(Command(*options, cwd=place, env=variables))
+            prefix = seconds_prefix if rank else ()
+            commands.append(Command(*options, cwd=place, env=variables, prefix=prefix))
         yield Pair((commands[0], commands[1]))
     finally:
         for command in commands:

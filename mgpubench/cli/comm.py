@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mgpubench.cli.compare_plot import check_plot_file, write_plot
+from mgpubench.cli.node_options import NODES, take_nodes, take_part_as
 from mgpubench.cli.options import is_verbose, verbose_option
 from mgpubench.cli.paths import PATH
 from mgpubench.cli.session_options import (
@@ -17,7 +19,6 @@ from mgpubench.cli.session_options import (
     rounds_option,
     timeout_option,
 )
-from mgpubench.cli.started import refuse_starter
 from mgpubench.cli.work_options import PLACES, Decorator, bucket_cap_option, options
 from mgpubench.config.comm_request import (
     DEFAULT_CALLS,
@@ -31,6 +32,7 @@ from mgpubench.config.comm_request import (
     Operation,
     parse_size,
 )
+from mgpubench.config.nodes import Nodes
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import DdpOptions
 from mgpubench.errors import BenchError
@@ -127,7 +129,7 @@ SESSION: tuple[Decorator, ...] = (
 
 
 @click.command()
-@options(PLACES, MEASURED, SESSION)
+@options(PLACES, NODES, MEASURED, SESSION)
 @verbose_option
 @click.pass_context
 def comm(ctx: click.Context, /, plot: Path | None, dry_run: bool, **given: Any) -> None:
@@ -139,27 +141,30 @@ def comm(ctx: click.Context, /, plot: Path | None, dry_run: bool, **given: Any) 
     mgpubench comm --model resnet50                    what DDP exchanges in a step
     mgpubench comm --device cpu --rounds 1             does it work? (CPU, gloo)
 
-    It takes one machine, and cannot be resumed.
+    It cannot be resumed.
     """
-    request = make_comm_request(given)
-    refuse_starter(otherwise="measure all devices")
+    nodes = take_nodes(ctx, given)
+    request = make_comm_request(given, 1 if nodes is None else nodes.num_nodes)
     check_current_folder()
     if dry_run:
         show_comm_plan(request)
         return
+    if nodes is not None and not nodes.is_first:
+        ctx.exit(perform_part(request, nodes, verbose=is_verbose(ctx)))
     if plot is not None:
         check_plot_file(plot)
-    ctx.exit(perform(request, plot, verbose=is_verbose(ctx)))
+    ctx.exit(perform(request, nodes, plot, verbose=is_verbose(ctx)))
 
 
-def make_comm_request(given: dict[str, Any]) -> CommRequest:
+def make_comm_request(given: dict[str, Any], num_nodes: int) -> CommRequest:
     """The request for the values of all options."""
     work = {name: given[name] for name in WORK_OPTIONS}
     ddp = DdpOptions(bucket_cap_mb=given["bucket_cap_mb"])
     own = {
         name: value for name, value in given.items() if name not in (*WORK_OPTIONS, "bucket_cap_mb")
     }
-    return CommRequest(work=Request(**work, ddp=ddp), options=CommOptions(**own))
+    request = Request(**work, ddp=ddp)
+    return CommRequest(work=request, options=CommOptions(**own), num_nodes=num_nodes)
 
 
 def show_comm_plan(request: CommRequest) -> None:
@@ -175,7 +180,17 @@ def show_comm_plan(request: CommRequest) -> None:
     print_comm_runs(plan.runs)
 
 
-def perform(request: CommRequest, plot: Path | None, *, verbose: bool) -> int:
+def perform_part(request: CommRequest, nodes: Nodes, *, verbose: bool) -> int:
+    """Make this machine's part of a session whose results node 0 writes."""
+    from mgpubench.report.comm_progress import CommProgress
+    from mgpubench.session.comm_node import take_part_in_collectives
+
+    display = CommProgress(verbose=verbose)
+    part = partial(take_part_in_collectives, request, nodes, display)
+    return take_part_as(part, display.close)
+
+
+def perform(request: CommRequest, nodes: Nodes | None, plot: Path | None, *, verbose: bool) -> int:
     """Measure, print the tables, and return the exit code."""
     from mgpubench.launch.signals import StopSignal
     from mgpubench.report.comm_progress import CommProgress
@@ -184,7 +199,7 @@ def perform(request: CommRequest, plot: Path | None, *, verbose: bool) -> int:
     display = CommProgress(verbose=verbose)
     with StopSignal().installed() as stop:
         try:
-            outcome = comm_session(request, CommCall(sys.argv[1:], display, stop))
+            outcome = comm_session(request, CommCall(sys.argv[1:], display, stop, nodes))
         finally:
             display.close()
         exit_code = conclude(outcome, plot)

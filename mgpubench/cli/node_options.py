@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,9 @@ from mgpubench.cli.work_options import Decorator
 from mgpubench.config.nodes import DEFAULT_JOIN_TIMEOUT_S, Nodes, parse_nodes
 from mgpubench.config.types import MODES, MULTI_PROCESS_MODES, Mode
 from mgpubench.errors import RequestRefused
+
+if TYPE_CHECKING:
+    from mgpubench.launch.signals import StopSignal
 
 NODES: tuple[Decorator, ...] = (
     click.option(
@@ -75,6 +78,22 @@ def take_nodes(ctx: click.Context, values: dict[str, Any]) -> Nodes | None:
         return nodes_of_starter(started, given)
     nodes = parse_nodes(*(given[name] for name in NODE_OPTIONS[:-1]))
     return nodes if nodes is not None and nodes.num_nodes > 1 else None
+
+
+def take_part_as(part: Callable[[StopSignal], None], close: Callable[[], None]) -> int:
+    """Make this machine's part of a session whose results node 0 writes; the exit code.
+
+    At the end `close` gives the terminal back.
+    """
+    from mgpubench.launch.signals import StopSignal
+
+    with StopSignal().installed() as stop:
+        try:
+            part(stop)
+        finally:
+            close()
+    click.echo("done: node 0 has the results", err=True)
+    return 0
 
 
 def check_modes(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from mgpubench.cli.node_options import NODES, check_modes, take_nodes
+from mgpubench.cli.node_options import NODES, check_modes, take_nodes, take_part_as
 from mgpubench.cli.options import is_given, is_verbose, verbose_option
 from mgpubench.cli.run_options import ROUNDS, SESSION, WITH_RESUME
 from mgpubench.cli.variants import AA, VariantOptions, parse_variants
@@ -210,18 +210,11 @@ def perform(
 
 def perform_part(request: Request | None, nodes: Nodes, *, verbose: bool) -> int:
     """Make this machine's part of a session whose results node 0 writes."""
-    from mgpubench.launch.signals import StopSignal
     from mgpubench.report.progress import SessionDisplay
     from mgpubench.session.node import take_part
 
     display = SessionDisplay(verbose=verbose)
-    with StopSignal().installed() as stop:
-        try:
-            take_part(request, nodes, display, stop)
-        finally:
-            display.close()
-    click.echo("done: node 0 has the results", err=True)
-    return 0
+    return take_part_as(partial(take_part, request, nodes, display), display.close)
 
 
 def conclude(outcome: Outcome) -> int:

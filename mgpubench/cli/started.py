@@ -30,21 +30,6 @@ def starter_of_this() -> Started | None:
     return find_starter(os.environ, os.getppid())
 
 
-def refuse_starter(otherwise: str) -> None:
-    """Refuse to be started several times, for a command that knows only one machine.
-
-    `otherwise` is what each of these processes would do.
-
-    Raises:
-        RequestRefused: under torchrun, mpirun, or as one of several tasks of srun.
-    """
-    if started := starter_of_this():
-        raise RequestRefused(
-            f"started by {started.by}, which would {otherwise} in each of its processes",
-            "Start it once (srun --ntasks=1): it starts one process per GPU itself.",
-        )
-
-
 def become_agent(ctx: click.Context, started: Started) -> None:
     """Be the agent of this machine until the command ends, or wait for the agent and exit.
 
@@ -109,7 +94,9 @@ def devices_of_starter(started: Started, values: Mapping[str, Any]) -> tuple[int
 
 
 def _may_use_gpus(values: Mapping[str, Any]) -> bool:
-    return bool(values["device"] in ("cuda", "auto") or not (values["device"] or values["smoke"]))
+    return bool(
+        values["device"] in ("cuda", "auto") or not (values["device"] or values.get("smoke"))
+    )
 
 
 def check_binding(count: int, *, on_cpu: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mgpubench.cli.node_options import NODES, check_modes, take_nodes
+from mgpubench.cli.node_options import NODES, check_modes, take_nodes, take_part_as
 from mgpubench.cli.options import is_given, refuse_all_modes, verbose_option
 from mgpubench.cli.paths import NO_FILE, PATH_TEXT, PathOrNone
 from mgpubench.cli.train_checks import (
@@ -244,7 +244,6 @@ def go_on(ctx: click.Context, given: Mapping[str, Any], resume: str) -> Make:
 
 def perform_part(ctx: click.Context, given: Mapping[str, Any], nodes: Nodes) -> int:
     """Train with this machine's ranks. Node 0 writes the results."""
-    from mgpubench.launch.signals import StopSignal
     from mgpubench.report.training import TrainingProgress
     from mgpubench.session.train_node import AskedHere, take_part_in_training
 
@@ -258,13 +257,7 @@ def perform_part(ctx: click.Context, given: Mapping[str, Any], nodes: Nodes) -> 
         folders={name: given[name] for name in FOLDERS if is_given(ctx, name)},
     )
     display = TrainingProgress()
-    with StopSignal().installed() as stop:
-        try:
-            take_part_in_training(here, nodes, display, stop)
-        finally:
-            display.close()
-    click.echo("done: node 0 has the results", err=True)
-    return 0
+    return take_part_as(partial(take_part_in_training, here, nodes, display), display.close)
 
 
 def perform(make: Make, nodes: Nodes | None, asked: Asked, watching: Watching) -> None:

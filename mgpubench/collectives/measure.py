@@ -79,8 +79,8 @@ class Bench:
         for exchange, call in zip(exchanges, numbers, strict=True):
             if fault := fault_of(exchange, call):
                 raise RunFailed(
-                    f"{self.config.label}, {format_binary(size_bytes)}: rank {self.part.rank} has "
-                    f"a wrong result: {fault}",
+                    f"{self.config.label}, {format_binary(size_bytes)}: "
+                    f"{self.config.run.name_of_rank(self.part.rank)} has a wrong result: {fault}",
                     HINT,
                 )
         return seconds

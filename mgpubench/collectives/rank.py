@@ -14,7 +14,7 @@ from mgpubench.config.comm_plan import CommConfig
 from mgpubench.config.comm_request import Operation
 from mgpubench.config.run_config import RunConfig
 from mgpubench.format import gist, message_of
-from mgpubench.launch.block_times import BlockTimesWriter
+from mgpubench.launch.block_times import BlockTimesWriter, SizeTimes
 from mgpubench.training.process_group import process_group
 from mgpubench.training.rank import make_part
 from mgpubench.training.torch_settings import set_up_process
@@ -25,7 +25,7 @@ LACKS = re.compile(r"not (support|implement)|unsupported|has no attribute", re.I
 NO_LISTING = Path("none")
 
 
-def measure_rank(config: CommConfig, rank: int, folder: Path) -> None:
+def measure_rank(config: CommConfig, rank: int, folder: Path) -> list[SizeTimes]:
     """Measure all sizes of a run, and report each one as soon as it is done.
 
     Raises:
@@ -38,12 +38,16 @@ def measure_rank(config: CommConfig, rank: int, folder: Path) -> None:
         bench = Bench(config, part, barrier)
         if config.run.spin_up_s and config.warmup_calls:
             bench.spin_up(config.run.spin_up_s)
+        measured = []
         for size_bytes in config.sizes:
-            reports.write(size_bytes, bench.measure(size_bytes))
+            times_s = bench.measure(size_bytes)
+            reports.write(size_bytes, times_s)
+            measured.append((size_bytes, times_s))
+        return measured
 
 
 def find_lacking(
-    run: RunConfig, operations: tuple[Operation, ...], rank: int, folder: Path
+    run: RunConfig, rank: int, folder: Path, operations: tuple[Operation, ...]
 ) -> dict[Operation, str]:
     """The operations that the backend does not have on these devices, with its own words.
 

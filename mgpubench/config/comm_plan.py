@@ -21,7 +21,7 @@ from mgpubench.config.comm_request import (
 )
 from mgpubench.config.configure import Draft, configure
 from mgpubench.config.device_choice import choose_device, why_no_gpu
-from mgpubench.config.machine_facts import Machine
+from mgpubench.config.machine_facts import Machine, NodeDevices
 from mgpubench.config.order import draw_order
 from mgpubench.config.plan import MAX_RUNS, ORDER_SEEDS
 from mgpubench.config.preset import STANDARD
@@ -57,7 +57,7 @@ class CommConfig:
     @property
     def label(self) -> str:
         """The run in a few words, as progress and errors name it: `all-reduce x2`."""
-        return f"{self.operation} x{self.run.num_devices}"
+        return f"{self.operation} {self.run.place}"
 
     @property
     def memory_option(self) -> str:
@@ -81,23 +81,29 @@ class CommPlan:
     """From which the orders of runs and sizes were drawn."""
 
 
-def plan_devices(request: CommRequest, machine: Machine) -> tuple[RunConfig, ...]:
+def plan_devices(
+    request: CommRequest, machine: Machine, others: tuple[NodeDevices, ...] = ()
+) -> tuple[RunConfig, ...]:
     """Devices and processes for each number of devices of a request, as ddp has them.
 
+    They are those of this machine, and of the `others` of a session on several.
+
     Raises:
-        RequestRefused: if this machine cannot do what was requested.
+        RequestRefused: if the machines cannot do what was requested.
     """
     # One round and one mode: what is drawn later needs no more.
     work = replace(request.work, modes=("ddp",))
     device_type = choose_device(work, machine, "Add --device cpu to run it on the CPU.")
-    draft = Draft(work, machine, device_type, NUM_SYNTHETIC_CLASSES)
-    if min(draft.counts) < 2:
+    draft = Draft(work, machine, device_type, NUM_SYNTHETIC_CLASSES, others)
+    if min(map(sum, draft.spreads)) < 2:
         raise RequestRefused(
             "there is only one GPU, and nobody to exchange data with",
             "Use --device cpu --gpus 2 to try the command on the CPU.",
         )
-    configs = tuple(configure(draft, "ddp", (count,)) for count in draft.counts)
-    refuse_without_code(machine, {index for config in configs for index in config.device_indices})
+    configs = tuple(configure(draft, "ddp", spread) for spread in draft.spreads)
+    for node, its_machine in enumerate(draft.machines):
+        used = {index for config in configs for index in config.indices_by_node[node]}
+        refuse_without_code(its_machine, used)
     return configs
 
 
@@ -106,19 +112,21 @@ def make_comm_plan(
     machine: Machine,
     buckets: Sequence[int] = (),
     lacking: Collection[Operation] = (),
+    others: tuple[NodeDevices, ...] = (),
 ) -> CommPlan:
     """Turn a request into runs.
 
     Args:
         request: what was asked for.
         machine: where it runs.
+        others: the other machines, and what they take of their devices.
         buckets: bytes of each gradient bucket of the model, if there is one.
         lacking: operations that the backend does not have.
 
     Raises:
-        RequestRefused: if this machine cannot do what was requested.
+        RequestRefused: if the machines cannot do what was requested.
     """
-    devices = plan_devices(request, machine)
+    devices = plan_devices(request, machine, others)
     operations = [each for each in wanted_operations(request.options) if each not in lacking]
     configurations = [
         _configuration(request, run, operation, buckets)

@@ -102,15 +102,18 @@ class CommOptions:
 class CommRequest:
     """What a person asked for: devices, rounds and limits, as `run` has them, and the operations.
 
-    With a model in `work` the sizes are those of its gradient buckets.
+    The devices are those of ddp. With a model in `work` the sizes are those of its gradient
+    buckets.
     """
 
     work: Request
     options: CommOptions
+    num_nodes: int = 1
+    """Machines that take part. `work.gpus` is of this one."""
 
     def __post_init__(self) -> None:
         """Refuse what no machine can do."""
-        if self.work.gpus is not None and min(self.work.gpus) < 2:
+        if self.num_nodes == 1 and self.work.gpus is not None and min(self.work.gpus) < 2:
             raise RequestRefused(
                 "--gpus 1: on one device there is nobody to exchange data with",
                 "Use at least --gpus 2.",

@@ -141,6 +141,11 @@ class RunConfig:
         first = sum(self.ranks_per_node[:node])
         return range(first, first + self.ranks_per_node[node])
 
+    def name_of_rank(self, rank: int) -> str:
+        """A rank as messages name it: `rank 1`, or `rank 1 on node 0` of several machines."""
+        nodes = (node for node in range(self.num_nodes) if rank in self.ranks_of_node(node))
+        return f"rank {rank} on node {next(nodes)}" if self.num_nodes > 1 else f"rank {rank}"
+
     @property
     def micro_batch_per_device(self) -> int:
         """Samples that one device takes at once."""
@@ -212,10 +217,14 @@ class RunConfig:
     @property
     def label(self) -> str:
         """The run in a few words, as progress and errors name it: `ddp x2`."""
-        label = f"{self.mode} x{self.num_devices}"
-        if self.num_nodes > 1:
-            label += f" on {self.num_nodes} machines"
+        label = f"{self.mode} {self.place}"
         return f"{label} ({self.variant})" if self.variant else label
+
+    @property
+    def place(self) -> str:
+        """On how many devices it runs: `x2`, or `x4 on 2 machines`."""
+        place = f"x{self.num_devices}"
+        return f"{place} on {self.num_nodes} machines" if self.num_nodes > 1 else place
 
 
 def default_backend(effective_mode: EffectiveMode, device_type: DeviceType) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from mgpubench.launch.events import EventReader, EventWriter
+
+SizeTimes = tuple[int, list[float]]
+"""A size in bytes, and the seconds of each of its timed blocks on one rank."""
 
 
 def _file(folder: Path, rank: int) -> Path:
@@ -26,15 +29,22 @@ class BlockTimesWriter:
 class BlockTimesReader:
     """The parent's side."""
 
-    def __init__(self, folder: Path, num_ranks: int) -> None:
-        self._readers = [EventReader(_file(folder, rank)) for rank in range(num_ranks)]
-        self._reported: list[list[tuple[int, list[float]]]] = [[] for _ in self._readers]
+    def __init__(self, folder: Path, ranks: Iterable[int], world_size: int) -> None:
+        """`ranks` are those that report in `folder`."""
+        self._readers = {rank: EventReader(_file(folder, rank)) for rank in ranks}
+        self._reported: list[list[SizeTimes]] = [[] for _ in range(world_size)]
         """By rank: the sizes that have not been given out."""
+
+    def add_others(self, by_rank: Sequence[Sequence[SizeTimes]]) -> None:
+        """Add what the ranks of other machines have measured."""
+        for rank, sizes in enumerate(by_rank):
+            if rank not in self._readers:
+                self._reported[rank] += sizes
 
     def new_sizes(self) -> Iterator[tuple[int, list[list[float]]]]:
         """The sizes that all ranks have reported since the last call, with the times by rank."""
-        for reported, reader in zip(self._reported, self._readers, strict=True):
-            reported += [
+        for rank, reader in self._readers.items():
+            self._reported[rank] += [
                 (event["size_bytes"], event["block_times_s"]) for event in reader.new_events()
             ]
         while all(self._reported):

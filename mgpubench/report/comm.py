@@ -23,10 +23,7 @@ from mgpubench.report.console import open_console
 from mgpubench.report.tables import print_table
 from mgpubench.results.comm import CommRecord
 
-CPU_NOTE = (
-    "CPU rows: gloo between processes of one machine. They test the tool, and are no forecast for "
-    "GPUs."
-)
+CPU_NOTE = "CPU rows: gloo between processes. They test the tool, and are no forecast for GPUs."
 
 
 def print_collectives(records: Sequence[CommRecord]) -> None:
@@ -47,6 +44,8 @@ def title(records: Sequence[CommRecord]) -> str:
     """What was measured, and on what."""
     first = max(records, key=lambda record: record.num_devices)
     parts = [first.backend, first.device_names]
+    if (first.num_nodes or 1) > 1:
+        parts.append(f"{first.num_nodes} machines")
     if first.model:
         parts.append(f"gradient buckets of {first.model}")
     return plain(", ".join(parts))

@@ -65,6 +65,8 @@ class CommRecord:
     driver_version: str = ""
     python_version: str = ""
     mgpubench_version: str = ""
+    num_nodes: int | None = None
+    """Machines that take part."""
 
     @property
     def is_ok(self) -> bool:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from mgpubench import __version__
 from mgpubench.analysis.metrics import call_times_s, summarize_size
 from mgpubench.config.comm_plan import TIMED_BLOCKS, CommConfig
-from mgpubench.config.machine_facts import Machine
-from mgpubench.errors import BenchError, Interrupted, RunFailed
-from mgpubench.launch.block_times import BlockTimesReader
-from mgpubench.launch.cause import find_cause
-from mgpubench.launch.supervisor import Job, Supervisor
+from mgpubench.config.machine_facts import Machine, fingerprint_of
+from mgpubench.errors import BenchError, Interrupted, RunFailed, SessionEnded
+from mgpubench.launch.block_times import BlockTimesReader, SizeTimes
+from mgpubench.launch.supervisor import Launcher
 from mgpubench.results.comm import COMM_CSV, CommFigures, CommRecord
 from mgpubench.results.schema import SCHEMA_VERSION, Status, run_id
 from mgpubench.results.session_folder import Session
-from mgpubench.session.recorder import device_names
-from mgpubench.session.workers import MEASURE_COLLECTIVES
+from mgpubench.session.recorder import device_names, status_of
+from mgpubench.session.workers import CommOrder
 
 
 class CommDisplay(Protocol):
@@ -47,7 +45,8 @@ class CommDisplay(Protocol):
 class Place:
     """Where the runs of a session are made, as their rows say it."""
 
-    machine: Machine
+    machines: Sequence[Machine]
+    """This one, and then the others of a session on several."""
     environment: str
     """Digest of the environment variables that change the speed."""
     order_seed: int
@@ -57,28 +56,34 @@ class CommRecorder:
     """Makes runs, and records each one however it ends."""
 
     def __init__(
-        self, supervisor: Supervisor, session: Session, place: Place, display: CommDisplay
+        self, launcher: Launcher, session: Session, place: Place, display: CommDisplay
     ) -> None:
         self.records: list[CommRecord] = []
         """All rows so far."""
         self.session = session
         self.display = display
-        self._supervisor = supervisor
+        self._launcher = launcher
         self._place = place
 
     def run(self, config: CommConfig) -> bool:
         """Make one run, and write its rows. False if it failed.
 
         Raises:
-            BenchError: Interrupted after a signal, or if a row cannot be written.
+            BenchError: Interrupted after a signal; SessionEnded if another machine has ended it;
+                or why a row cannot be written.
         """
         self.display.begin_run(config)
-        watch = _Watch(self, config, self._supervisor.make_folder(), self._identity(config))
+        job = CommOrder(config=config).job(self._launcher)
+        watch = _Watch(self, config, job.folder, self._identity(config))
         error: BenchError | None = None
         try:
-            self._supervisor.run(watch.job())
+            of_ranks = self._launcher.run(replace(job, watch=watch, finish=watch.record_sizes))
+            watch.record_sizes(of_ranks)
         except Interrupted:
             watch.record_failure("interrupted", "interrupted")
+            raise
+        except SessionEnded as found:
+            watch.record_failure(status_of(found), found.message)
             raise
         except BenchError as found:
             error = found
@@ -88,7 +93,7 @@ class CommRecorder:
 
     def _identity(self, config: CommConfig) -> dict[str, Any]:
         """All of a row but its status, its size and its figures."""
-        machine, run = self._place.machine, config.run
+        machine, run = self._place.machines[0], config.run
         return {
             "schema_version": SCHEMA_VERSION,
             "run_id": run_id(self.session.id, run.position),
@@ -98,8 +103,8 @@ class CommRecorder:
             "model": config.model,
             "warmup_calls": config.warmup_calls,
             "seed": self._place.order_seed,
-            "device_names": device_names(run, [machine]),
-            "machine": machine.fingerprint,
+            "device_names": device_names(run, self._place.machines),
+            "machine": fingerprint_of(self._place.machines[: run.num_nodes]),
             "environment": self._place.environment,
             "mgpubench_version": __version__,
             **{name: getattr(run, name) for name in _COPIED_FROM_RUN},
@@ -109,6 +114,7 @@ class CommRecorder:
 
 _COPIED_FROM_RUN = (
     "round", "position", "device_type", "num_devices", "backend", "threads_per_rank",
+    "num_nodes",
 )  # fmt: skip
 _COPIED_FROM_MACHINE = (
     "torch_version", "cuda_version", "nccl_version", "driver_version", "python_version",
@@ -126,25 +132,11 @@ class _Watch:
         self._config = config
         self._folder = folder
         self._identity = identity
-        self._times = BlockTimesReader(folder, config.run.world_size)
-
-    def job(self) -> Job:
-        """The ranks of the run."""
-        return Job(
-            target=MEASURE_COLLECTIVES,
-            calls=[
-                (self._config, rank, self._folder) for rank in range(self._config.run.world_size)
-            ],
-            folder=self._folder,
-            label=self._config.label,
-            watch=self,
-            finish=self._record_sizes,
-            hide_gpus=self._config.run.device_type == "cpu",
-            explain=partial(find_cause, sizes=self._config.memory_option),
-        )
+        run = config.run
+        self._times = BlockTimesReader(folder, run.ranks_of_node(0), run.world_size)
 
     def __call__(self, elapsed_s: float) -> None:
-        self._record_sizes()
+        self.record_sizes()
         timeout_s = self._config.run.timeout_s
         if elapsed_s > timeout_s:
             raise RunFailed(
@@ -161,8 +153,13 @@ class _Watch:
             row = self._row(self._config.sizes[done], CommFigures(), status=status, error=error)
             self._append(row)
 
-    def _record_sizes(self) -> None:
+    def record_sizes(self, of_ranks: Sequence[Sequence[SizeTimes]] = ()) -> None:
+        """Write a row for each size that all ranks have measured since the last call.
+
+        Those of other machines come at the end of the run, with what all ranks have returned.
+        """
         config = self._config
+        self._times.add_others(of_ranks)
         for size_bytes, block_times_s in self._times.new_sizes():
             times_s = call_times_s(block_times_s, config.block_calls(size_bytes))
             figures = summarize_size(config.operation, config.run.num_devices, size_bytes, times_s)

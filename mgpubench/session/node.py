@@ -10,6 +10,7 @@ from typing import Any
 from mgpubench.config.machine_facts import Machine, NodeDevices
 from mgpubench.config.nodes import Nodes
 from mgpubench.config.request import Request
+from mgpubench.errors import SessionEnded
 from mgpubench.launch.nodes.end import ending
 from mgpubench.launch.nodes.link import Link, open_link
 from mgpubench.launch.nodes.messages import PLAN, ack_key, command_key, done_key, hello_key
@@ -65,14 +66,22 @@ class Member:
         """Say what was found out about models and data."""
         self.link.put(ack_key(self.nodes.node_rank), dict(trained))
 
-    def make_parts(self, job_for: Callable[[Any], tuple[Launcher, Job]]) -> None:
+    def make_parts(
+        self, job_for: Callable[[Any], tuple[Launcher, Job]], orders: tuple[type, ...]
+    ) -> None:
         """Make this machine's part of every run, until node 0 says that the session is over.
 
-        `job_for` knows what an order of node 0 means here.
+        `job_for` knows what an order of node 0 means here, if it is one of the types `orders`.
+
+        Raises:
+            SessionEnded: if it is none of them.
         """
         run, node = 0, self.nodes.node_rank
         while not self.link.wait([command_key(run)]):
-            launcher, job = job_for(self.link.read(command_key(run)))
+            order = self.link.read(command_key(run))
+            if not isinstance(order, orders):
+                raise SessionEnded("node 0 makes something else than this command does")
+            launcher, job = job_for(order)
             outcome = Part(self.link, self.interface, run).make(launcher, job)
             self.link.put(done_key(run, node), outcome)
             self.link.forget([command_key(run)])
@@ -133,7 +142,7 @@ def take_part(request: Request | None, nodes: Nodes, display: Notices, stop: Sto
                 own = supervisors[order.config.env]
                 return own, order.job(own, node)
 
-            member.make_parts(job_for)
+            member.make_parts(job_for, (RunOrder,))
 
 
 def _under_names_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from mgpubench.config.machine_facts import NodeDevices
@@ -23,6 +23,7 @@ from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Launcher, Supervisor, open_supervisor
 from mgpubench.machine.network import interface_to
 from mgpubench.machine.system import Survey
+from mgpubench.session.document import installed_part
 from mgpubench.session.hello import Asked, make_hello, refuse_differences
 
 
@@ -207,3 +208,9 @@ def place_of(nodes: Nodes) -> Place:
         prefix=nodes.store,
         join_timeout_s=nodes.join_timeout_s,
     )
+
+
+def made_on(survey: Survey, nodes: Alone) -> dict[str, object]:
+    """The part of session.json about the machines and what is installed there."""
+    others = {"nodes": nodes.records} if nodes.records else {}
+    return {"system": asdict(survey.system), **installed_part(survey), **others}

@@ -133,7 +133,7 @@ class Recorder:
             )
         except (Interrupted, SessionEnded) as error:
             try:
-                self._write_failure(identity, _status_of(error), error)
+                self._write_failure(identity, status_of(error), error)
             finally:
                 raise error
         except BenchError as error:
@@ -264,7 +264,8 @@ def _parameter_bytes(config: RunConfig, model: ModelFacts) -> int:
     )
 
 
-def _status_of(error: BenchError) -> Status:
+def status_of(error: BenchError) -> Status:
+    """The status of a run during which the session ended."""
     if isinstance(error, SessionEnded) and not error.was_interrupted:
         return "failed"
     return "interrupted"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from mgpubench.results.schema import ModelFacts, RunRecord
 from mgpubench.results.session_folder import Session, open_session, reopen_session
 from mgpubench.session.document import SavedSession, called_part, installed_part, trained_part
 from mgpubench.session.hello import Asked, asked_of, check_devices, devices_of, unplanned_devices
-from mgpubench.session.nodes import Alone, Announcement, dismiss, open_nodes
+from mgpubench.session.nodes import Alone, Announcement, dismiss, made_on, open_nodes
 from mgpubench.session.prepare import (
     Workload,
     ask_torch,
@@ -106,7 +106,7 @@ def run_session(request: Request, call: Call) -> Outcome:
         workload = Workload(machine, _environment(survey, plan), facts, listings, nodes.devices)
         nodes.agree(trained_part(workload))
         called = called_part(request, plan, call.argv)
-        document = {**called, **_made_on(survey, nodes), **trained_part(workload)}
+        document = {**called, **made_on(survey, nodes), **trained_part(workload)}
         target, sitting = _target(request, request), _first_sitting(request, plan)
         with (
             open_supervisors(supervisor, request, listings, call.stop) as supervisors,
@@ -174,12 +174,6 @@ def _join(nodes: Alone, request: Request, survey: Survey, machine: Machine) -> N
     own = devices_of(request, machine)
     nodes.join(asked_of(request), own, survey)
     check_devices(own, nodes.devices)
-
-
-def _made_on(survey: Survey, nodes: Alone) -> dict[str, object]:
-    """The part of session.json about the machines and what is installed there."""
-    others = {"nodes": nodes.records} if nodes.records else {}
-    return {"system": asdict(survey.system), **installed_part(survey), **others}
 
 
 def _check_installed(saved: SavedSession, survey: Survey, nodes: Alone) -> None:

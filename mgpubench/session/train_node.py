@@ -83,7 +83,7 @@ def take_part_in_training(
         def job_for(order: TrainOrder) -> tuple[Launcher, Job]:
             return supervisor, _sending(training_job(config, supervisor, nodes.node_rank), member)
 
-        member.make_parts(job_for)
+        member.make_parts(job_for, (TrainOrder,))
 
 
 def _config(

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from mgpubench.config.comm_plan import CommConfig
+from mgpubench.config.comm_request import Operation
 from mgpubench.config.request import Request
 from mgpubench.config.run_config import RunConfig
 from mgpubench.config.train_config import TrainConfig
@@ -83,27 +85,18 @@ def listing_file(launcher: Launcher, data: str) -> Path:
 class RunOrder:
     """A run, of which every machine makes its own ranks.
 
-    What they call is not in it, since it may come from the network.
+    What they call is not in it, nor in other orders, since it may come from the network.
     """
 
     config: RunConfig
 
     def job(self, launcher: Launcher, node: int = 0, target: str = RUN_RANK) -> Job:
-        """The job of one machine: its own ranks, which follow those of the machines before it."""
-        config, folder = self.config, launcher.make_folder()
-        ranks = config.ranks_of_node(node)
+        """The job of one machine."""
+        config = self.config
+        job = _job_of_ranks(self, config, launcher, node)
         runner, listing = f"{RUNNERS}.{config.mode}", listing_file(launcher, config.data)
-        return Job(
-            target=target,
-            calls=[(config, rank, runner, folder, listing) for rank in ranks],
-            folder=folder,
-            label=config.label,
-            watch=lambda elapsed_s: None,
-            hide_gpus=config.device_type == "cpu",
-            explain=partial(find_cause, sizes=config.sizes),
-            first_rank=ranks.start,
-            order=self if config.num_nodes > 1 else None,
-        )
+        calls = [(config, rank, runner, folder, listing) for rank, folder in job.calls]
+        return replace(job, target=target, calls=calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +106,62 @@ class TrainOrder:
 
 def training_job(config: TrainConfig, launcher: Launcher, node: int = 0) -> Job:
     """The job of one machine in a training: its own ranks."""
-    run, folder = config.run, launcher.make_folder()
-    ranks = run.ranks_of_node(node)
+    run = config.run
+    job = _job_of_ranks(TrainOrder(), run, launcher, node)
     runner, listing = f"{RUNNERS}.{run.mode}", listing_file(launcher, run.data)
+    calls = [(config, rank, runner, folder, listing) for rank, folder in job.calls]
+    return replace(job, target=TRAIN_RANK, calls=calls)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommOrder:
+    """A run of collectives, of which every machine makes its own ranks."""
+
+    config: CommConfig
+
+    def job(self, launcher: Launcher, node: int = 0) -> Job:
+        """The job of one machine."""
+        config = self.config
+        job = _job_of_ranks(self, config.run, launcher, node)
+        return replace(
+            job,
+            target=MEASURE_COLLECTIVES,
+            calls=[(config, rank, folder) for rank, folder in job.calls],
+            label=config.label,
+            explain=partial(find_cause, sizes=config.memory_option),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TryOrder:
+    """Some operations are tried, to find out which of them the backend does not have."""
+
+    run: RunConfig
+    operations: tuple[Operation, ...]
+
+    def job(self, launcher: Launcher, node: int = 0) -> Job:
+        """The job of one machine."""
+        job = _job_of_ranks(self, self.run, launcher, node)
+        calls = [(self.run, rank, folder, self.operations) for rank, folder in job.calls]
+        return replace(job, target=FIND_LACKING, calls=calls, label="trying each operation")
+
+
+def _job_of_ranks(order: object, run: RunConfig, launcher: Launcher, node: int) -> Job:
+    """What all jobs of ranks have in common; each rank is called with itself and the job's folder.
+
+    The ranks of a machine follow those of the machines before it.
+    """
+    folder, ranks = launcher.make_folder(), run.ranks_of_node(node)
     return Job(
-        target=TRAIN_RANK,
-        calls=[(config, rank, runner, folder, listing) for rank in ranks],
+        target="",
+        calls=[(rank, folder) for rank in ranks],
         folder=folder,
         label=run.label,
         watch=lambda elapsed_s: None,
         hide_gpus=run.device_type == "cpu",
         explain=partial(find_cause, sizes=run.sizes),
         first_rank=ranks.start,
-        order=TrainOrder() if run.num_nodes > 1 else None,
+        order=order if run.num_nodes > 1 else None,
     )
 
 

@@ -74,7 +74,7 @@ def test_a_damaged_element_on_one_rank_is_named(
 ) -> None:
     """And the other run goes on."""
     target = "tests.damaged:measure_damaged"
-    monkeypatch.setattr("mgpubench.session.comm_recorder.MEASURE_COLLECTIVES", target)
+    monkeypatch.setattr("mgpubench.session.workers.MEASURE_COLLECTIVES", target)
     calls = ("--calls", 2, "--warmup-calls", 1)
     operations = ("--operations", "all-reduce,barrier")
     result = run_here(*ONE, *operations, *SMALL, *calls, cwd=tmp_path)
@@ -105,7 +105,7 @@ def test_the_gradient_buckets_of_a_model(run_here: Run, tmp_path: Path) -> None:
 def test_an_operation_that_the_backend_lacks_is_named(
     run_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mgpubench.session.comm.FIND_LACKING", "tests.damaged:find_lacking")
+    monkeypatch.setattr("mgpubench.session.workers.FIND_LACKING", "tests.damaged:find_lacking")
     lacks = "this torch's gloo does not have it (ProcessGroupGloo does not support gather)"
     refused = run_here(*ONE, "--operations", "barrier,gather", *SMALL, cwd=tmp_path)
     assert refused.exit_code == 2
@@ -155,23 +155,10 @@ def test_a_dry_run_prints_the_plan() -> None:
         (("--rounds", "0"), "error: --rounds is 0, and must be at least 1"),
         (("--plot", "x.doc"), "error: --plot x.doc: the name must end with .svg, .png or .pdf"),
         (("--resume", "x"), "No such option"),
-        (("--nnodes", "2"), "No such option"),
+        (("--nnodes", "2"), "error: --node-rank, --rdzv-endpoint missing for several machines"),
     ],
 )
 def test_what_is_refused(arguments: tuple[str, ...], message: str) -> None:
     code, out, err = invoke(*arguments)
     assert (code, out) == (2, "")
     assert message in err
-
-
-def test_torchrun_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mgpubench.cli.started.starter_of_this", lambda: Torchrun)
-    code, _, err = invoke("--device", "cpu")
-    assert code == 2
-    assert "started by torchrun, which would measure all devices in each of its processes" in err
-
-
-class Torchrun:
-    """As far as a refusal asks for it."""
-
-    by = "torchrun"

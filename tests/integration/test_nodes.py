@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -129,3 +131,51 @@ def test_unequal_nodes_are_refused_by_name(tmp_path: Path, case: str) -> None:
     for node in pair.nodes:
         assert says in node.err
     assert not (tmp_path / "node0" / "results").exists()
+
+
+# Collectives.
+
+COMM = ("comm", "--device", "cpu", "--gpus", 1, "--rounds", 1, "--operations", "all-reduce,barrier")
+SMALL = ("--smallest", "4KiB", "--largest", "64KiB", "--calls", 2, "--warmup-calls", 1)
+
+
+def sizes_of(folder: Path) -> list[dict[str, str]]:
+    with (session_of(folder) / "comm.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_collectives_are_exchanged_between_both_nodes(tmp_path: Path) -> None:
+    with pair_of(tmp_path, *COMM, *SMALL) as pair:
+        assert_success(pair)
+    rows = sizes_of(tmp_path)
+    assert sorted((row["operation"], row["size_bytes"]) for row in rows) == [
+        *(("all-reduce", size) for size in ("16384", "4096", "65536")),
+        ("barrier", ""),
+    ]
+    for row in rows:
+        assert (row["status"], row["num_devices"], row["num_nodes"]) == ("ok", "2", "2")
+        assert float(row["time_median_s"]) > 0
+        assert " | 1x " in row["device_names"]
+    assert len(document_of(tmp_path)["nodes"]) == 2
+    assert "2 machines" in pair.nodes[0].out
+
+
+def test_a_wrong_result_on_another_node_is_named(tmp_path: Path) -> None:
+    """And the other run goes on."""
+    path = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    agent = (sys.executable, "-m", "tests.damaged_agent")
+    with pair_of(tmp_path, *COMM, *SMALL, env=path, seconds_prefix=agent) as pair:
+        codes = pair.codes()
+    assert codes == (1, 1), [node.err for node in pair.nodes]
+    pair.assert_none_left()
+    failed = [row for row in sizes_of(tmp_path) if row["status"] == "failed"]
+    (error,) = [row["error"] for row in failed]
+    assert "all-reduce x2 on 2 machines" in error
+    assert "rank 1 on node 1 has a wrong result: " in error
+    assert [row["status"] for row in sizes_of(tmp_path) if row["operation"] == "barrier"] == ["ok"]
+
+
+def test_collectives_and_runs_are_not_one_session(tmp_path: Path) -> None:
+    with pair_of(tmp_path, *COMM, second=SMOKE) as pair:
+        assert pair.codes() == (2, 2)
+    assert "options.command is 'comm' on node 0 and None on node 1" in pair.nodes[0].err

@@ -10,7 +10,7 @@ import pytest
 
 from mgpubench.config.comm_plan import CommConfig, CommPlan, make_comm_plan, whole_elements
 from mgpubench.config.comm_request import OPERATIONS, CommOptions, CommRequest
-from mgpubench.config.machine_facts import Machine
+from mgpubench.config.machine_facts import Machine, NodeDevices
 from mgpubench.config.request import Request
 from mgpubench.errors import RequestRefused
 
@@ -61,6 +61,18 @@ def test_gpus_have_nccl_larger_sizes_and_a_spin_up(machine: MakeMachine) -> None
 def test_several_numbers_of_devices(machine: MakeMachine) -> None:
     plan = make_comm_plan(request({"operations": ("reduce",)}, gpus=(2, 4), rounds=1), machine(8))
     assert sorted(run.label for run in plan.runs) == ["reduce x2", "reduce x4"]
+
+
+def test_one_device_on_each_of_several_machines_is_enough(machine: MakeMachine) -> None:
+    with pytest.raises(RequestRefused, match="--gpus 1: on one device there is nobody"):
+        request(gpus=(1,))
+    wanted = CommRequest(work=Request(gpus=(1,)), options=CommOptions(), num_nodes=2)
+    other = NodeDevices(machine=machine(4), device_type="cuda", counts=(3,))
+    plan = make_comm_plan(wanted, machine(2), others=(other,))
+    config = first(plan, "reduce")
+    assert (config.label, config.run.world_size) == ("reduce x4 on 2 machines", 4)
+    assert [config.run.ranks_of_node(node) for node in range(2)] == [range(1), range(1, 4)]
+    assert config.run.device_indices == (0, 0, 1, 2)
 
 
 def test_without_a_gpu_it_runs_on_the_cpu_and_says_so(machine: MakeMachine) -> None:
