@@ -269,6 +269,7 @@ BENCHES = {
     "train": training.trained,
     "sampler": telemetry.sampler,
     "telemetry": telemetry.reading,
+    "beside": telemetry.disturbance,
     "ddp": ddp,
     "comm": collectives.comm,
     "start": two_hosts.start,

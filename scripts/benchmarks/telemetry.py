@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sides import report
+import pandas as pd
+from sides import compare_rates, interval_of, report
+from training import made_by
 
 from mgpubench.analysis.gpu_metrics import (
     Window,
@@ -56,6 +58,23 @@ def sampler() -> bool:
     share = used_s / (last.clock_s - first.clock_s)
     figure = f"{share:.3%} of a core over {SAMPLED_S} s"
     return report(f"sampler with {GPUS} GPUs", figure, "at most 0.5 %", share <= 0.005)
+
+
+def disturbance() -> bool:
+    """The throughput of a run beside the sampler, against one without."""
+    work = ("--mode", "ddp", "--device", "cpu", "--gpus", "2", "--model", "tiny-cnn")
+    length = ("--steps", "1000", "--warmup-steps", "50", "--rounds", "1")
+
+    def rate(*options: str) -> float:
+        new = made_by(folder, "run", *work, *length, *options)
+        return float(pd.read_csv(new / "runs.csv")["throughput_samples_per_s"].iloc[-1])
+
+    with tempfile.TemporaryDirectory() as out:
+        folder = Path(out)
+        result = compare_rates(rate, lambda: rate("--no-telemetry"), 12)
+    figure = f"{result.ratio:.3f} x the samples/s ({interval_of(result)})"
+    low, high = result.interval or (0.0, 0.0)
+    return report("a run beside the sampler", figure, "1 in the interval", low <= 1 <= high)
 
 
 def reading() -> bool:
