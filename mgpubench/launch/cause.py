@@ -61,6 +61,10 @@ _HINTS = (
         "Raise the limit (ulimit -n 65536), or use fewer --workers-per-gpu.",
     ),
     (
+        re.compile("Cannot copy out of meta tensor"),
+        "The model has parameters without data (device='meta'): fill them before you return it.",
+    ),
+    (
         re.compile("File too large"),
         "Raise the limit on the size of files: ulimit -f unlimited.",
     ),

@@ -374,6 +374,11 @@ def test_a_parameter_without_gradient_gets_the_option_that_helps_as_a_hint() -> 
     assert "--find-unused-parameters" in cause(raised(1, words)).hint
 
 
+def test_a_parameter_without_data_has_a_hint() -> None:
+    words = "Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead"
+    assert "parameters without data" in cause(raised(0, words)).hint
+
+
 def test_a_replica_with_a_tensor_left_behind_gets_a_hint_about_buffers() -> None:
     """Only in a replica: elsewhere the same words have another reason."""
     words = (
