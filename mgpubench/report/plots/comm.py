@@ -11,18 +11,12 @@ from mgpubench.analysis.stats import Interval
 from mgpubench.config.comm_request import OPERATIONS
 from mgpubench.format import format_binary
 from mgpubench.report.comm import CPU_NOTE, title
-from mgpubench.report.plots.style import SETTINGS
+from mgpubench.report.plots.style import SETTINGS, looks
 from mgpubench.results.comm import CommRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Colour and marker together, for those who cannot tell the colours (Okabe and Ito first).
-COLOURS = (
-    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9"),
-    *("#e69f00", "#000000", "#882255", "#999999", "#666600"),
-)
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 DASHES = ("-", "--", ":", "-.")
 """For the numbers of devices."""
 
@@ -41,7 +35,7 @@ def draw_collectives(records: Sequence[CommRecord], file_format: str) -> bytes:
         times, bandwidths = figure.subplots(1, 2)
         draw_lines(times, rows, _times_us)
         draw_lines(bandwidths, rows, _bandwidths_gb_per_s)
-        times.set_yscale("log")
+        _set_log_scale(times)
         times.set_ylabel("time of a call (us)")
         bandwidths.set_ylabel("bus bandwidth (GB/s)")
         bandwidths.set_ylim(bottom=0)
@@ -58,18 +52,19 @@ def draw_lines(
 ) -> None:
     """A line for each operation and number of devices, with its intervals as bars."""
     counts = sorted({row.num_devices for row in rows})
+    by_operation = dict(zip(OPERATIONS, looks([("", name) for name in OPERATIONS]), strict=True))
     for key in dict.fromkeys((row.operation, row.num_devices) for row in rows):
         own = [row for row in rows if (row.operation, row.num_devices) == key]
         found = [values(row) for row in own]
-        place, of_count = OPERATIONS.index(key[0]), counts.index(key[1])
+        look = by_operation[key[0]]
         axes.errorbar(
             [float(row.size_bytes or 0) for row in own],
             [value for value, _ in found],
             yerr=_bars(found),
             label=f"{key[0]} x{key[1]}",
-            color=COLOURS[place % len(COLOURS)],
-            marker=MARKERS[place],
-            linestyle=DASHES[of_count % len(DASHES)],
+            color=look.colour,
+            marker=look.marker,
+            linestyle=DASHES[counts.index(key[1]) % len(DASHES)],
             markersize=4,
             capsize=2,
         )
@@ -95,6 +90,12 @@ def _bars(found: Sequence[tuple[float, Interval | None]]) -> list[list[float]] |
         [value - low for value, (low, _) in known],
         [high - value for value, (_, high) in known],
     ]
+
+
+def _set_log_scale(axes: Axes) -> None:
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_minor_formatter(lambda *_: "")
 
 
 def _name_sizes(axes: Axes, sizes: Sequence[int]) -> None:

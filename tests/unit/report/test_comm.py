@@ -70,3 +70,4 @@ def test_a_plot_names_every_operation_with_data(rounds: int) -> None:
     assert ">all-reduce x4<" in text
     assert ">time of a call (us)<" in text
     assert "barrier" not in text
+    assert "mathdefault" not in text
