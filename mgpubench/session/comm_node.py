@@ -12,7 +12,7 @@ from mgpubench.launch.supervisor import Job, Launcher, open_supervisor
 from mgpubench.session.hello import Asked, asked_of, devices_of
 from mgpubench.session.node import join
 from mgpubench.session.nodes import Notices
-from mgpubench.session.workers import COLLECTIVES, CommOrder, TryOrder
+from mgpubench.session.workers import COLLECTIVES, CommStep
 
 
 def asked_of_comm(request: CommRequest) -> Asked:
@@ -42,7 +42,7 @@ def take_part_in_collectives(
         if not member.introduce(asked_of_comm(request), comm_devices(request, member.machine)):
             return
 
-        def job_for(order: CommOrder | TryOrder) -> tuple[Launcher, Job]:
+        def job_for(order: CommStep) -> tuple[Launcher, Job]:
             return supervisor, order.job(supervisor, nodes.node_rank)
 
-        member.make_parts(job_for, (CommOrder, TryOrder))
+        member.make_parts(job_for, CommStep)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from mgpubench.config.machine_facts import Machine, NodeDevices
 from mgpubench.config.nodes import Nodes
 from mgpubench.config.request import Request
-from mgpubench.errors import SessionEnded
 from mgpubench.launch.nodes.end import ending
 from mgpubench.launch.nodes.link import Link, open_link
 from mgpubench.launch.nodes.messages import PLAN, ack_key, command_key, done_key, hello_key
@@ -40,6 +39,8 @@ from mgpubench.session.supervisors import open_supervisors
 from mgpubench.session.workers import IMAGES, RunOrder, preload_for
 from mgpubench.training.data.listing import ImageListing
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -66,22 +67,17 @@ class Member:
         """Say what was found out about models and data."""
         self.link.put(ack_key(self.nodes.node_rank), dict(trained))
 
-    def make_parts(
-        self, job_for: Callable[[Any], tuple[Launcher, Job]], orders: tuple[type, ...]
-    ) -> None:
+    def make_parts(self, job_for: Callable[[T], tuple[Launcher, Job]], order_type: type[T]) -> None:
         """Make this machine's part of every run, until node 0 says that the session is over.
 
-        `job_for` knows what an order of node 0 means here, if it is one of the types `orders`.
+        `job_for` knows what an order of node 0 means here.
 
         Raises:
-            SessionEnded: if it is none of them.
+            SessionEnded: if node 0 sends something that is not of this type.
         """
         run, node = 0, self.nodes.node_rank
         while not self.link.wait([command_key(run)]):
-            order = self.link.read(command_key(run))
-            if not isinstance(order, orders):
-                raise SessionEnded("node 0 makes something else than this command does")
-            launcher, job = job_for(order)
+            launcher, job = job_for(self.link.read(command_key(run), order_type))
             outcome = Part(self.link, self.interface, run).make(launcher, job)
             self.link.put(done_key(run, node), outcome)
             self.link.forget([command_key(run)])
@@ -124,7 +120,7 @@ def take_part(request: Request | None, nodes: Nodes, display: Notices, stop: Sto
         devices = devices_of(request, machine) if request else unplanned_devices(machine)
         if not member.introduce(asked_of(request), devices):
             return
-        announcement: Announcement = member.link.read(PLAN)
+        announcement = member.link.read(PLAN, Announcement)
         node = nodes.node_rank
         named_here = [part.model for part in request.parts] if request else []
         refuse_code_by_name(node, [run.model for run in announcement.plan.runs], named_here)
@@ -142,7 +138,7 @@ def take_part(request: Request | None, nodes: Nodes, display: Notices, stop: Sto
                 own = supervisors[order.config.env]
                 return own, order.job(own, node)
 
-            member.make_parts(job_for, (RunOrder,))
+            member.make_parts(job_for, RunOrder)
 
 
 def _under_names_of(

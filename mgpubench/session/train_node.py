@@ -68,7 +68,7 @@ def take_part_in_training(
         devices = unplanned_devices(member.machine, here.asked.gpus)
         if not member.introduce(here.asked, devices):
             return
-        announced: TrainAnnouncement = member.link.read(PLAN)
+        announced = member.link.read(PLAN, TrainAnnouncement)
         run = announced.plan.runs[0]
         if run.mode not in MULTI_PROCESS_MODES:
             raise SessionEnded(f"node 0 has asked for the mode {run.mode!r}, which is not for this")
@@ -83,7 +83,7 @@ def take_part_in_training(
         def job_for(order: TrainOrder) -> tuple[Launcher, Job]:
             return supervisor, _sending(training_job(config, supervisor, nodes.node_rank), member)
 
-        member.make_parts(job_for, (TrainOrder,))
+        member.make_parts(job_for, TrainOrder)
 
 
 def _config(

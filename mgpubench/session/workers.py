@@ -113,8 +113,18 @@ def training_job(config: TrainConfig, launcher: Launcher, node: int = 0) -> Job:
     return replace(job, target=TRAIN_RANK, calls=calls)
 
 
+class CommStep:
+    """What `mgpubench comm` lets the ranks of all machines do."""
+
+    __slots__ = ()
+
+    def job(self, launcher: Launcher, node: int = 0) -> Job:
+        """The job of one machine."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CommOrder:
+class CommOrder(CommStep):
     """A run of collectives, of which every machine makes its own ranks."""
 
     config: CommConfig
@@ -133,7 +143,7 @@ class CommOrder:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TryOrder:
+class TryOrder(CommStep):
     """Some operations are tried, to find out which of them the backend does not have."""
 
     run: RunConfig

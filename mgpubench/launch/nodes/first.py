@@ -62,7 +62,7 @@ class First:
         for node, key in keys.items():
             if self.link.wait([key], max(0.0, until_s - time.monotonic())):
                 raise self._missing(timeout_s)
-            hellos.append(self.link.read(key))
+            hellos.append(self.link.read(key, Hello))
             on_join(node, hellos[-1])
         self.link.watch(self.others)
         return hellos
@@ -80,11 +80,11 @@ class First:
         """Tell all nodes what will be run."""
         self.link.put(PLAN, plan)
 
-    def answers(self) -> list[Any]:
+    def answers(self) -> list[dict[str, Any]]:
         """What each of the other nodes has found out about the plan."""
         keys = [ack_key(node) for node in self.others]
         self.link.wait(keys)
-        return [self.link.read(key) for key in keys]
+        return [self.link.read(key, dict) for key in keys]
 
     def run(self, launcher: Launcher, job: Job) -> list[Any]:
         """Run a job on all nodes, and return what its calls return, in the order of the ranks.
@@ -110,7 +110,7 @@ class First:
                 "node 0",
                 "Look for a process that hangs there.",
             )
-        outcomes = {node: self.link.read(key) for node, key in keys.items()}
+        outcomes = {node: self.link.read(key, Done) for node, key in keys.items()}
         self.link.forget(list(keys.values()))
         return outcomes
 

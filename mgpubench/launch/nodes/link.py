@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import queue
 import threading
 import time
 from collections.abc import Collection, Iterator
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, TypeVar
 
 from mgpubench.errors import SessionEnded
+from mgpubench.format import gist
 from mgpubench.launch.nodes.link_process import Place
 from mgpubench.launch.nodes.messages import END, End, decode, encode
 from mgpubench.launch.processes import end_groups
 from mgpubench.launch.signals import StopSignal
 from mgpubench.launch.supervisor import Supervisor
+
+T = TypeVar("T")
 
 BEAT_S = 0.5
 PATIENCE_S = 10.0
@@ -74,9 +78,19 @@ class Link:
         """True if a message that was wanted is there."""
         return key in self._values
 
-    def read(self, key: str) -> Any:
-        """A message that is there."""
-        return decode(self._values[key])
+    def read(self, key: str, kind: type[T]) -> T:
+        """A message that is there.
+
+        Raises:
+            SessionEnded: if it is not of this type, so that it is not from mgpubench.
+        """
+        try:
+            message = decode(self._values[key])
+        except pickle.UnpicklingError as error:
+            raise _foreign(key, gist(str(error))) from error
+        if not isinstance(message, kind):
+            raise _foreign(key, f"it is {type(message).__name__}, and not {kind.__name__}")
+        return message
 
     def watch(self, nodes: Collection[int]) -> None:
         """Judge from now on whether these nodes live."""
@@ -93,14 +107,14 @@ class Link:
         """
         self._stop.check()
         if self.has(END) and not self.is_done:
-            raise _ended(self.read(END))
+            raise _ended(self.read(END, End))
         if self._lost and not self.is_done:
             raise SessionEnded(self._lost, _HINTS[self._has_joined])
 
     @property
     def is_done(self) -> bool:
         """True if node 0 has said that everything is done."""
-        return self.has(END) and not self.read(END).reason
+        return self.has(END) and not self.read(END, End).reason
 
     def wait(self, keys: Collection[str], timeout_s: float | None = None) -> list[str]:
         """Wait for messages. Returns those that are missing when time or session is over.
@@ -236,6 +250,13 @@ _HINTS = {
     True: "The log of that machine may say more.",
 }
 """What to do about a lost connection, by whether there was one."""
+
+
+def _foreign(key: str, reason: str) -> SessionEnded:
+    return SessionEnded(
+        f"what was sent as {key} is no message of mgpubench ({reason})",
+        "Does another program use the port of --rdzv-endpoint? Choose another one.",
+    )
 
 
 def _ended(end: End) -> SessionEnded:

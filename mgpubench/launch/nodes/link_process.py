@@ -19,6 +19,9 @@ from mgpubench.launch.nodes.messages import beat_key, is_read_once
 CHUNK_BYTES = 4 * 2**20
 """The store resets the connection at 9 MiB."""
 
+MAX_BYTES = 2**30
+"""No message of ours is longer. The port is open to others."""
+
 FAST_S = 0.02
 """How often it looks for what the parent waits for."""
 SLOW_S = 0.25
@@ -151,9 +154,14 @@ class _Talker:
             self.store.set(_part_key(key, number), length + part)
 
     def _parts(self, key: str) -> Iterator[bytes]:
+        """The parts of a message; nothing, which the reader refuses, if it is not one of ours."""
         first = self.store.get(key)
         length = int.from_bytes(first[:_LENGTH_BYTES])
+        if length > MAX_BYTES:
+            return
         keys = [_part_key(key, number) for number in range(max(1, -(-length // CHUNK_BYTES)))]
+        if not self.store.check(keys):  # it would wait for them
+            return
         yield first[_LENGTH_BYTES:]
         yield from map(self.store.get, keys[1:])
         if is_read_once(key):

@@ -74,7 +74,7 @@ class LossSource:
 
     def _take(self) -> None:
         while self.link.has(self._next):
-            message: LossLines = self.link.read(self._next)
+            message = self.link.read(self._next, LossLines)
             self.link.forget([self._next])
             self._waiting += message.lines
             self._is_over = message.is_last

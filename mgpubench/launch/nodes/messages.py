@@ -167,4 +167,9 @@ def decode(content: bytes) -> Any:
     Raises:
         pickle.UnpicklingError: if it holds anything but plain values and our own types.
     """
-    return _Unpickler(io.BytesIO(content)).load()
+    try:
+        return _Unpickler(io.BytesIO(content)).load()
+    except pickle.UnpicklingError:
+        raise
+    except Exception as error:  # bytes that are no pickle may raise anything
+        raise pickle.UnpicklingError(f"{type(error).__name__}: {error}") from error

@@ -3,20 +3,23 @@ link process."""
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from mgpubench.errors import Interrupted, SessionEnded
 from mgpubench.launch.nodes import link as link_module
+from mgpubench.launch.nodes import link_process as link_process_module
 from mgpubench.launch.nodes.link import Link
 from mgpubench.launch.nodes.link_process import Place
-from mgpubench.launch.nodes.messages import END, End, encode
+from mgpubench.launch.nodes.messages import END, End, Hello, encode
 from mgpubench.launch.signals import StopSignal
 from tests.processes import wait_until
 
@@ -62,7 +65,7 @@ def test_waiting_ends_when_all_messages_are_there(linked: tuple[Link, Process]) 
     threading.Timer(0.1, lambda: process.give("ack/1", "one")).start()
     threading.Timer(0.2, lambda: process.give("ack/2", "two")).start()
     assert link.wait(["ack/1", "ack/2"], 5) == []
-    assert (link.read("ack/1"), link.read("ack/2")) == ("one", "two")
+    assert (link.read("ack/1", str), link.read("ack/2", str)) == ("one", "two")
     assert ("want", ["ack/1", "ack/2"], True) in process.hear()
 
 
@@ -135,6 +138,35 @@ def test_an_end_by_another_node_is_raised_with_its_code(linked: tuple[Link, Proc
     with pytest.raises(SessionEnded, match="node 2 has ended the session: no images") as caught:
         link.check()
     assert (caught.value.exit_code, caught.value.hint) == (2, "look")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "EOFError: Ran out of input"),
+        (b"\xff", r"invalid load key, '\xff'"),
+        (encode(5), "it is int, and not Hello"),
+        (encode(None), "it is NoneType, and not Hello"),
+    ],
+)
+def test_what_another_program_sends_is_refused(
+    linked: tuple[Link, Process], content: bytes, reason: str
+) -> None:
+    link, process = linked
+    process.connection.send(("value", "hello/1", content))
+    assert link.wait(["hello/1"], 5) == []
+    words = f"what was sent as hello/1 is no message of mgpubench ({reason})"
+    with pytest.raises(SessionEnded, match=re.escape(words)):
+        link.read("hello/1", Hello)
+
+
+@pytest.mark.parametrize("length", [2**63, 2 * link_process_module.CHUNK_BYTES])
+def test_a_length_that_others_have_written_is_not_believed(length: int) -> None:
+    """Neither for a list of so many parts, nor for a wait until they come."""
+    first = length.to_bytes(8) + b"content"
+    store = SimpleNamespace(get=lambda key: first, check=lambda keys: keys == ["hello/1"])
+    talker = link_process_module._Talker(store, PLACE, cast(Connection, None))
+    assert list(talker._parts("hello/1")) == []
 
 
 def test_an_end_counts_more_than_the_connection_that_ends_with_it(

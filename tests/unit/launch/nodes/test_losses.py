@@ -35,7 +35,7 @@ class Wire:
     def has(self, key: str) -> bool:
         return key in self.arrived
 
-    def read(self, key: str) -> Any:
+    def read(self, key: str, kind: type) -> Any:
         return decode(self.arrived[key])
 
     def forget(self, keys: Collection[str]) -> None:
