@@ -169,7 +169,7 @@ class Recorder:
             "warmup_s": warmup_s(ranks, config.steps),
         }
         record = RunRecord(**identity, status="ok", findings=codes, **asdict(figures))
-        self._append(record, _step_records(record.run_id, config, ranks), None)
+        self._append(record, step_records(record.run_id, config, ranks), None)
         for finding in findings:
             self._display.finding(config, finding)
         return record
@@ -240,9 +240,10 @@ _COPIED_FROM_CONFIG = (
 )  # fmt: skip
 
 
-def _step_records(
+def step_records(
     run_id: str, config: RunConfig, ranks: Sequence[RankRecord]
 ) -> Iterator[StepRecord]:
+    """The rows of steps.csv for a run, rank by rank."""
     for rank in ranks:
         steps = zip(rank.step_times_s, rank.data_waits_s, rank.samples, strict=True)
         for step, (step_time_s, data_wait_s, samples) in enumerate(steps, start=1):

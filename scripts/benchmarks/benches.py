@@ -272,6 +272,7 @@ BENCHES = {
     "beside": telemetry.disturbance,
     "ddp": ddp,
     "comm": collectives.comm,
+    "records": two_hosts.records,
     "start": two_hosts.start,
     "link": two_hosts.link,
     "bare": bare,

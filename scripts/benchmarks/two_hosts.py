@@ -1,13 +1,14 @@
-"""Two hosts with a link of 200 Mbit/s, against the tutorial's loop under torchrun on the same link.
+"""Several machines: two hosts with a link between them, against the tutorial's loop under torchrun.
 
 The hosts are network namespaces of this machine, each with half of its cores, as in
-scripts/two-hosts. Needs root and `ip`.
+scripts/two-hosts. They need root and `ip`.
 """
 
 from __future__ import annotations
 
 import csv
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -16,11 +17,19 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from sides import compare_rates, in_turn, interval_of, report
+from sides import compare_rates, cpu_config, in_turn, interval_of, report
+
+from mgpubench.analysis.metrics import summarize
+from mgpubench.config.request import Request
+from mgpubench.launch.nodes.messages import Done, decode, encode
+from mgpubench.results.csv_format import append_records
+from mgpubench.results.rank_record import RankRecord
+from mgpubench.results.session_folder import STEP_COLUMNS
+from mgpubench.session.recorder import step_records
 
 LINK = "link0"
 """The name of the interface on both hosts."""
@@ -213,6 +222,47 @@ def times_between_s(hosts: Hosts) -> list[float]:
         after_s - before_s - steps_s(row)
         for row, (before_s, after_s) in zip(rows[1:], pairwise(seen_s), strict=True)
     ]
+
+
+def records() -> bool:
+    """Taking over and writing the steps of 1,024 ranks on 128 machines."""
+    ranks, machines, steps = 1024, 128, 1000
+    config = replace(
+        cpu_config(Request(smoke=True, modes=("ddp",))), num_devices=ranks, world_size=ranks
+    )
+    config = replace(config, warmup_steps=0, steps=steps)
+    size = ranks // machines
+    messages = [
+        encode(Done(results=tuple(_record_of(rank, steps) for rank in range(start, start + size))))
+        for start in range(0, ranks, size)
+    ]
+    began_s = time.perf_counter()
+    of_ranks = [each for message in messages for each in decode(message).results]
+    summarize(config, of_ranks, None)
+    with tempfile.TemporaryDirectory() as out:
+        path = Path(out) / "steps.csv"
+        path.touch()
+        append_records(path, STEP_COLUMNS, step_records("run", config, of_ranks))
+    took_s = time.perf_counter() - began_s
+    peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    figure = f"{took_s:.1f} s, and {peak_gib:.2f} GiB of this process"
+    reached = took_s < 10 and peak_gib < 1
+    return report("1,024,000 steps of 1,024 ranks", figure, "below 10 s and 1 GiB", reached)
+
+
+def _record_of(rank: int, steps: int) -> RankRecord:
+    times_s = [0.1 + 1e-6 * rank + 1e-7 * step for step in range(steps)]
+    return RankRecord(
+        rank=rank,
+        samples=[4] * steps,
+        step_times_s=times_s,
+        data_waits_s=[0.001] * steps,
+        window_s=sum(times_s),
+        clock_span_s=sum(times_s),
+        host_span_s=sum(times_s),
+        peak_memory_bytes=[],
+        final_loss=1.0,
+    )
 
 
 def _can_make_hosts() -> bool:
