@@ -27,7 +27,7 @@ def rows(folder: Path, name: str = "runs.csv") -> list[dict[str, str]]:
 def test_fsdp_runs_and_is_compared_with_ddp(run_here: RunHere, tmp_path: Path) -> None:
     done = run_here(
         *("run", "--smoke", "--mode", "fsdp,ddp", "--precision", "amp-fp16", "--accumulate", 2),
-        *("--rounds", 5, "--model", "mlp", "--zero"),
+        *("--rounds", 5, "--model", "tiny-cnn", "--zero"),
         cwd=tmp_path,
     )
     assert done.exit_code == 0, done.err

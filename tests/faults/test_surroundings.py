@@ -328,7 +328,7 @@ def test_a_clock_that_is_set_back_does_not_change_the_figures(
     library = str(tmp_path / "clock.so")
     compiler = ["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "clock.c", "-ldl"]
     subprocess.run(compiler, check=True)
-    command = start(*DDP, "--steps", 50, "--rounds", 3, LD_PRELOAD=library)
+    command = start(*DDP, "--steps", 10, "--rounds", 4, LD_PRELOAD=library)
     wait_until(lambda: statuses(tmp_path), 180, "the first run")
     (tmp_path / "set-back").touch()
     name = "the clock is set back by an hour during the session"
